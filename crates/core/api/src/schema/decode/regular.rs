@@ -1,0 +1,238 @@
+//! The short way from the JSON text of a stored object to its decoded form.
+//!
+//! Nearly every stored value is as Calico or we wrote it: known fields in the order of the table,
+//! of the right types. Such a text is read by its table at once, without a value in between.
+//! Anything out of the ordinary ends the attempt, and [`decode`](super::decode) decides.
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::{MAX_DEPTH, Mode, Slot, kept};
+use crate::schema::scalar::{self, refuses_null};
+use crate::schema::{Field, Keep, Object, Shape};
+
+/// The decoded form of the text; `None` if it is anything but regular. Everything is looked at,
+/// but of the `spec` only the named fields are kept, if any are named.
+pub(super) fn read(
+    object: &'static Object,
+    text: &[u8],
+    spec_fields: Option<&[&str]>,
+) -> Option<Value> {
+    let mut source = serde_json::Deserializer::from_slice(text);
+    let part = spec_fields.map_or(Part::Whole, Part::OfSpec);
+    let reader = Reader { shape: Shape::Object(object), depth: 0, part };
+    let value = reader.deserialize(&mut source).ok()?;
+    source.end().ok()?;
+    value
+}
+
+/// What is kept of a value.
+#[derive(Clone, Copy)]
+enum Part<'p> {
+    Whole,
+    /// Everything but the fields of its `spec` that are not named.
+    OfSpec(&'p [&'p str]),
+    /// The named fields.
+    Fields(&'p [&'p str]),
+    Nothing,
+}
+
+impl<'p> Part<'p> {
+    fn of_field(self, name: &str) -> Self {
+        match self {
+            Part::OfSpec(fields) if name == "spec" => Part::Fields(fields),
+            Part::OfSpec(_) | Part::Whole => Part::Whole,
+            Part::Fields(fields) if fields.contains(&name) => Part::Whole,
+            Part::Fields(_) | Part::Nothing => Part::Nothing,
+        }
+    }
+
+    fn is_nothing(self) -> bool {
+        matches!(self, Part::Nothing)
+    }
+}
+
+/// Reads a value of a shape; `None` stands for `null`, and any value for one that is not kept.
+#[derive(Clone, Copy)]
+struct Reader<'p> {
+    shape: Shape,
+    depth: usize,
+    part: Part<'p>,
+}
+
+fn irregular<E: Error>() -> E {
+    E::custom("irregular")
+}
+
+impl<'p> Reader<'p> {
+    fn scalar<E: Error>(self, value: Value) -> Result<Option<Value>, E> {
+        let is_container = matches!(self.shape, Shape::Object(_) | Shape::List(_) | Shape::Map(_));
+        if is_container {
+            return Err(irregular());
+        }
+        if scalar::is_final(self.shape, &value) {
+            return Ok(Some(value));
+        }
+        match scalar::read(self.shape, &value, Mode::Stored) {
+            // A time long ago turns into nothing, which is not the same as not being there.
+            Ok(read) if !read.is_null() => Ok(Some(read)),
+            _ => Err(irregular()),
+        }
+    }
+
+    /// Whether an object of nothing is one that was given so.
+    fn is_whole(self) -> bool {
+        matches!(self.part, Part::Whole | Part::OfSpec(_))
+    }
+
+    fn inner(self, shape: Shape, part: Part<'p>) -> Self {
+        Self { shape, depth: self.depth + 1, part }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<Option<Value>, D::Error> {
+        match self.shape {
+            _ if self.depth > MAX_DEPTH => Err(irregular()),
+            Shape::Any => serde::Deserialize::deserialize(source).map(Some),
+            _ => source.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = Option<Value>;
+
+    fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("a value of the schema")
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<Value>, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<Option<Value>, E> {
+        self.scalar(Value::Bool(flag))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Option<Value>, E> {
+        self.scalar(Value::Number(number.into()))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Option<Value>, E> {
+        self.scalar(Value::Number(number.into()))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Option<Value>, E> {
+        self.scalar(Value::Number(Number::from_f64(number).ok_or_else(irregular)?))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Option<Value>, E> {
+        match self.shape {
+            Shape::Text | Shape::StrictText if self.part.is_nothing() => Ok(Some(Value::Null)),
+            _ => self.scalar(Value::String(text.to_owned())),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<Value>, A::Error> {
+        let Shape::List(item) = self.shape else { return Err(irregular()) };
+        let mut items = Vec::new();
+        while let Some(value) = list.next_element_seed(self.inner(*item, self.part))? {
+            let value = value.ok_or_else(irregular)?;
+            if !self.part.is_nothing() {
+                items.push(value);
+            }
+        }
+        Ok(Some(Value::Array(items)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Option<Value>, A::Error> {
+        match self.shape {
+            Shape::Object(object) => self.object(object, map),
+            Shape::Map(item) => self.map(*item, map),
+            _ => Err(irregular()),
+        }
+    }
+}
+
+impl Reader<'_> {
+    fn map<'de, A>(self, item: Shape, mut map: A) -> Result<Option<Value>, A::Error>
+    where
+        A: MapAccess<'de>,
+    {
+        let mut written = Map::new();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = map.next_value_seed(self.inner(item, self.part))?.ok_or_else(irregular)?;
+            written.insert(name, value);
+        }
+        written.sort_keys();
+        Ok(Some(Value::Object(written)))
+    }
+
+    fn object<'de, A>(self, object: &'static Object, mut map: A) -> Result<Option<Value>, A::Error>
+    where
+        A: MapAccess<'de>,
+    {
+        let mut written = Map::new();
+        let mut put = |field: &Field, slot: Slot| {
+            let is_wanted = !self.part.of_field(field.name).is_nothing();
+            if let Some(value) = kept(field, slot).filter(|_| is_wanted) {
+                written.insert(field.name.to_owned(), value);
+            }
+        };
+        let mut rest = object.fields;
+        while let Some(skipped) = map.next_key_seed(FieldName(rest))? {
+            let (before, from) = rest.split_at(skipped);
+            let Some((field, after)) = from.split_first() else { return Err(irregular()) };
+            before.iter().for_each(|field| put(field, Slot::Absent));
+            let inner = self.inner(field.shape, self.part.of_field(field.name));
+            let slot = match map.next_value_seed(inner)? {
+                None if refuses_null(field) => return Err(irregular()),
+                None => Slot::Absent,
+                Some(value) if inner.is_whole() && is_left_out(field, &value) => Slot::Absent,
+                Some(value) => Slot::Given(value),
+            };
+            put(field, slot);
+            rest = after;
+        }
+        let is_untouched = rest.len() == object.fields.len();
+        rest.iter().for_each(|field| put(field, Slot::Absent));
+        // Whether Go would leave such an object out depends on what made it empty.
+        if self.is_whole() && written.is_empty() && !is_untouched {
+            return Err(irregular());
+        }
+        Ok(Some(Value::Object(written)))
+    }
+}
+
+/// Whether Go leaves out the empty object that was given.
+fn is_left_out(field: &Field, value: &Value) -> bool {
+    field.keep == Keep::NonZero
+        && matches!(field.shape, Shape::Object(_))
+        && value.as_object().is_some_and(Map::is_empty)
+}
+
+/// Finds a name among the fields that are still to come; gives how many it skips.
+struct FieldName(&'static [Field]);
+
+impl<'de> DeserializeSeed<'de> for FieldName {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<usize, D::Error> {
+        source.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for FieldName {
+    type Value = usize;
+
+    fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("the name of a field")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<usize, E> {
+        self.0.iter().position(|field| field.name == name).ok_or_else(irregular)
+    }
+}

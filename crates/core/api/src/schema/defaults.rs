@@ -1,0 +1,58 @@
+//! The defaults of the CRD schemas, as a Kubernetes API server fills them in.
+
+use serde_json::{Map, Value};
+
+use super::{Object, Shape};
+
+const MAX_DEPTH: usize = 64;
+
+/// Fills in the defaults of every object that is present, at every depth; an object that is not
+/// there is not made for the sake of the defaults in it. Fields stay in Calico's order.
+pub fn apply_defaults(object: &'static Object, value: &mut Value) {
+    fill_object(object, value, MAX_DEPTH);
+}
+
+fn fill_object(object: &'static Object, value: &mut Value, depth: usize) {
+    let Value::Object(fields) = value else { return };
+    let Some(depth) = depth.checked_sub(1) else { return };
+    let is_missing = |name: &str| fields.get(name).is_none_or(Value::is_null);
+    let mut missing = object.fields.iter().filter(|f| f.default.is_some() && is_missing(f.name));
+    if missing.next().is_some() {
+        *fields = with_defaults(object, std::mem::take(fields));
+    }
+    for field in object.fields.iter().filter(|field| field.shape.object().is_some()) {
+        if let Some(value) = fields.get_mut(field.name) {
+            fill(field.shape, value, depth);
+        }
+    }
+}
+
+fn with_defaults(object: &Object, mut given: Map<String, Value>) -> Map<String, Value> {
+    let mut filled = Map::new();
+    for field in object.fields {
+        let value = given.shift_remove(field.name);
+        let default = || field.default.and_then(|json| serde_json::from_str(json).ok());
+        let value = match value {
+            None | Some(Value::Null) => default().or(value),
+            given => given,
+        };
+        if let Some(value) = value {
+            filled.insert(field.name.to_owned(), value);
+        }
+    }
+    filled.extend(given);
+    filled
+}
+
+fn fill(shape: Shape, value: &mut Value, depth: usize) {
+    match (shape, value) {
+        (Shape::Object(object), value) => fill_object(object, value, depth),
+        (Shape::List(item), Value::Array(items)) if depth > 0 => {
+            items.iter_mut().for_each(|value| fill(*item, value, depth - 1));
+        }
+        (Shape::Map(item), Value::Object(entries)) if depth > 0 => {
+            entries.values_mut().for_each(|value| fill(*item, value, depth - 1));
+        }
+        _ => {}
+    }
+}
