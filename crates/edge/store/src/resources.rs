@@ -1,0 +1,290 @@
+//! The client for v3 resources: reads and writes whole objects over a [`Store`].
+//!
+//! It does what Calico's own client library does (defaults, validation, rules between objects,
+//! conflict detection) with two laws of ours. What a datastore holds is never refused as a whole:
+//! an unusable object is quarantined by name and field, the rest is served. And an update patches
+//! what is stored: fields that our tables do not know survive it.
+
+mod batch;
+mod delete;
+mod error;
+mod init;
+pub mod ipam;
+mod name;
+mod node;
+mod read;
+mod restore;
+mod view;
+mod watch;
+mod write;
+
+pub use batch::Preview;
+pub use error::{Error, Quarantined, calico_fields};
+pub use name::Name;
+pub use watch::{ResourceEvent, ResourceWatch};
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::Kind;
+use api::schema::{Mode, decode, object_for};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::{KeyValue, Store};
+use name::list_prefix;
+use read::{stored, stored_part};
+use write::is_built_in;
+
+/// An object as users see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stored {
+    /// Its kind, namespace and name.
+    pub name: Name,
+    /// The object, `metadata.resourceVersion` included.
+    pub object: Value,
+    /// The store revision of its last change.
+    pub revision: i64,
+}
+
+/// The objects of a kind.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// The usable ones, in key order.
+    pub objects: Vec<Stored>,
+    /// The others.
+    pub quarantined: Vec<Quarantined>,
+    /// The store revision at which all of this was true.
+    pub revision: i64,
+}
+
+/// What to do with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Make it; it must not exist.
+    Create,
+    /// Replace it; it must exist.
+    Update,
+    /// Make or replace it.
+    Apply,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The object is new.
+    Created,
+    /// The object was there and is different now.
+    Changed,
+    /// The object was there and is the same.
+    Unchanged,
+}
+
+/// A written object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Written {
+    /// Its kind, namespace and name.
+    pub name: Name,
+    /// The store revision of its last change.
+    pub revision: i64,
+    /// What the write did.
+    pub applied: Applied,
+    /// Its stored bytes; most callers never look at them, so they are not decoded for all.
+    value: Vec<u8>,
+}
+
+impl Written {
+    /// The object as it is now.
+    pub fn stored(&self) -> Result<Stored, Error> {
+        let entry = batch::entry(&self.name, self.value.clone(), self.revision);
+        stored(self.name.kind, &entry).map_err(Error::Unreadable)
+    }
+}
+
+/// What the several objects of one request have to do with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Together {
+    /// If one is refused nothing is written. Up to 100 objects are one transaction; more are
+    /// written in several, in the order given, after all have been found good.
+    AllOrNothing,
+    /// Each is written or refused by itself.
+    EachForItself,
+}
+
+/// How the client behaves where Calico and we differ.
+#[derive(Clone, Debug, Default)]
+pub struct Manner {
+    /// The `calicoVersion` that a fresh store gets; empty for none.
+    pub calico_version: String,
+    /// Whether a write that changes nothing moves the revision all the same, as Calico's does.
+    pub rewrite_unchanged: bool,
+    /// Whether what objects were before a change is kept, for [`Resources::take_changes`].
+    pub keep_changes: bool,
+}
+
+/// What a request did to the object of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The object.
+    pub name: Name,
+    /// Its stored bytes before and their revision; none if it was not there.
+    pub before: Option<(Vec<u8>, i64)>,
+    /// Its revision now; none if it is gone.
+    pub revision: Option<i64>,
+    /// The [`digest`] of its stored bytes now.
+    pub digest: Option<String>,
+}
+
+/// What tells stored bytes from others: their SHA-256 in hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The changes of a client, one a key, in the order in which the keys were first written.
+#[derive(Debug, Default)]
+struct Notes {
+    changes: Vec<Change>,
+    places: BTreeMap<Name, usize>,
+}
+
+/// The client.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    store: Store,
+    manner: Manner,
+    notes: Arc<Mutex<Notes>>,
+}
+
+impl Resources {
+    /// A client of the store.
+    pub fn new(store: Store, manner: Manner) -> Self {
+        Self { store, manner, notes: Arc::default() }
+    }
+
+    /// The changes since this was last asked, one a key, for a client that keeps them.
+    pub fn take_changes(&self) -> Vec<Change> {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *notes).changes
+    }
+
+    fn note(&self, name: &Name, before: Option<(Vec<u8>, i64)>, after: Option<(&[u8], i64)>) {
+        if !self.manner.keep_changes {
+            return;
+        }
+        let revision = after.map(|(_, revision)| revision);
+        let digest = after.map(|(value, _)| digest(value));
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = notes.changes.len();
+        let place = *notes.places.entry(name.clone()).or_insert(next);
+        match notes.changes.get_mut(place) {
+            Some(known) => (known.revision, known.digest) = (revision, digest),
+            None => notes.changes.push(Change { name: name.clone(), before, revision, digest }),
+        }
+    }
+
+    /// The store underneath.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Reads an object.
+    pub fn get(&self, name: &Name) -> Result<Stored, Error> {
+        if is_built_in(name) {
+            return Ok(default_allow_profile());
+        }
+        match self.store.get(&name.key())?.0 {
+            Some(entry) => stored(name.kind, &entry).map_err(Error::Unreadable),
+            None => Err(Error::NotFound(name.clone())),
+        }
+    }
+
+    /// Reads the objects of a kind, in one namespace or in all. The unusable ones are named, the
+    /// others served.
+    pub fn list(&self, kind: Kind, namespace: Option<&str>) -> Result<Listing, Error> {
+        let mut listing = Listing::default();
+        // Listing anew after a compaction must not keep what was handed over before.
+        for entry in self.entries(kind, namespace, &mut listing.revision)? {
+            match stored(kind, &entry) {
+                Ok(object) => listing.objects.push(object),
+                Err(quarantined) => listing.quarantined.push(quarantined),
+            }
+        }
+        if kind == Kind::Profile {
+            listing.objects.push(default_allow_profile());
+        }
+        Ok(listing)
+    }
+
+    fn entries(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        revision: &mut i64,
+    ) -> Result<Vec<KeyValue>, Error> {
+        let snapshot = self.store.list(&list_prefix(kind, namespace))?;
+        *revision = snapshot.revision;
+        Ok(snapshot.entries)
+    }
+
+    /// Hands over the objects of a kind one by one, in key order, and returns the revision at
+    /// which all of this was true. Memory does not grow with their number.
+    pub fn each(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
+    ) -> Result<i64, Error> {
+        self.each_part(kind, namespace, None, each)
+    }
+
+    /// As [`Resources::each`], for a caller who looks only at these fields of the spec: the others
+    /// are judged as well, but may be missing from the objects.
+    pub fn each_part(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        spec_fields: Option<&[&str]>,
+        mut each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
+    ) -> Result<i64, Error> {
+        // A policy's tier is part of how it is shown.
+        let spec_fields = spec_fields.map(|fields| [fields, &["tier"]].concat());
+        let mut is_over = false;
+        let revision = self.store.list_each(&list_prefix(kind, namespace), |entry| {
+            let flow = each(stored_part(kind, &entry, spec_fields.as_deref()));
+            is_over = flow.is_break();
+            flow
+        })?;
+        if kind == Kind::Profile && !is_over {
+            let _ = each(Ok(default_allow_profile()));
+        }
+        Ok(revision)
+    }
+}
+
+/// The present time as Kubernetes writes it.
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The profile that exists without being stored.
+fn default_allow_profile() -> Stored {
+    let name = Name::cluster(Kind::Profile, "projectcalico-default-allow");
+    let object = json!({
+        "kind": "Profile",
+        "apiVersion": "projectcalico.org/v3",
+        "metadata": {
+            "name": name.name, "resourceVersion": "1", "creationTimestamp": null,
+        },
+        "spec": { "ingress": [allow_all()], "egress": [allow_all()] },
+    });
+    let (object, _) = decode(object_for(Kind::Profile), object, Mode::Stored);
+    Stored { name, object, revision: 1 }
+}
+
+fn allow_all() -> Value {
+    json!({ "action": "Allow" })
+}
+
+#[cfg(test)]
+mod tests;

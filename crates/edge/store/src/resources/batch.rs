@@ -1,0 +1,312 @@
+//! Writing objects, one or many: plans become transactions.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::read::stored;
+use super::view::View;
+use super::write::Planned;
+use super::{Applied, Error, Name, Resources, Together, Verb, Written};
+use crate::{Committed, Compare, KeyValue, Op, Txn};
+
+/// etcd takes 128 conditions, and as many changes, in a transaction.
+const CONDITIONS_MAX: usize = 128;
+
+/// Some room is left for tiers.
+const CHUNK_MAX: usize = 100;
+
+/// etcd takes 1.5 MiB in a request.
+const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// Up to so many objects that have nothing to do with each other get a transaction each, so that
+/// each has a revision of its own as it would have from Calico's tools.
+const SINGLY_MAX: usize = 50;
+
+/// How often a write is planned anew because somebody else wrote at the same time.
+pub(super) const ATTEMPTS: u32 = 20;
+
+type Outcome = Result<Written, Error>;
+
+/// What a write would do to an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preview {
+    /// The object as it is; none if it is not there.
+    pub before: Option<Value>,
+    /// The object as it would be.
+    pub after: Value,
+}
+
+impl Resources {
+    /// Writes an object. `metadata.resourceVersion` in it, on update and apply, is the revision
+    /// that must be stored. Namespaced objects without a namespace go to `default`.
+    pub fn write(&self, verb: Verb, object: &Value) -> Outcome {
+        let is_pinned = verb != Verb::Create
+            && object.pointer("/metadata/resourceVersion").is_some_and(|version| version != "");
+        let mut attempts = 0;
+        loop {
+            let planned = self.plan(&mut View::new(&self.store), verb, object)?;
+            let name = planned.name.clone();
+            // What others do to other objects says nothing about the revision that is wanted.
+            let depends_on_others = planned
+                .conditions
+                .iter()
+                .any(|condition| matches!(condition, Compare::NothingNewer { .. }));
+            if let Ok(mut written) = self.commit(vec![planned])? {
+                return written.remove(0);
+            }
+            attempts += 1;
+            if is_pinned && !depends_on_others || attempts == ATTEMPTS {
+                return Err(Error::Conflict(name));
+            }
+            give_way(attempts);
+        }
+    }
+
+    /// Writes several objects in the order given; one answer each, in the same order.
+    pub fn write_all(&self, verb: Verb, objects: &[Value], together: Together) -> Vec<Outcome> {
+        match together {
+            Together::EachForItself if objects.len() <= SINGLY_MAX => {
+                objects.iter().map(|object| self.write(verb, object)).collect()
+            }
+            Together::EachForItself => self.write_each(verb, objects),
+            Together::AllOrNothing => self.write_together(verb, objects),
+        }
+    }
+
+    /// What applying the objects would do, without doing it: each as it is and as it would be.
+    pub fn preview(&self, objects: &[Value]) -> Vec<Result<Preview, Error>> {
+        let mut view = View::new(&self.store);
+        let expected = self.expect_initialised(&mut view);
+        let planned = match expected.and_then(|()| self.plan_in(&mut view, Verb::Apply, objects)) {
+            Ok(planned) => planned,
+            Err(error) => return vec![Err(error)],
+        };
+        planned
+            .into_iter()
+            .map(|plan| {
+                let plan = plan?;
+                let before = plan.before.clone().and_then(|value| {
+                    let entry = entry(&plan.name, value, plan.revision);
+                    stored(plan.name.kind, &entry).ok()
+                });
+                let revision = plan.revision;
+                let after = written(plan, revision).stored()?.object;
+                Ok(Preview { before: before.map(|stored| stored.object), after })
+            })
+            .collect()
+    }
+
+    fn write_each(&self, verb: Verb, objects: &[Value]) -> Vec<Outcome> {
+        let planned = match self.plan_all(verb, objects) {
+            Ok(planned) => planned,
+            // Each write then tells for itself why the store does not answer.
+            Err(_) => return objects.iter().map(|object| self.write(verb, object)).collect(),
+        };
+        let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+        let mut plans = Vec::new();
+        for (index, result) in planned.into_iter().enumerate() {
+            match result {
+                Ok(plan) => {
+                    plans.push((index, plan));
+                    outcomes.push(None);
+                }
+                Err(error) => outcomes.push(Some(Err(error))),
+            }
+        }
+        for chunk in chunks(plans) {
+            let (indexes, plans): (Vec<usize>, Vec<Planned>) = chunk.into_iter().unzip();
+            let written = match self.commit(plans) {
+                Ok(Ok(written)) => written,
+                _ => indexes.iter().map(|index| self.write(verb, &objects[*index])).collect(),
+            };
+            for (index, outcome) in indexes.into_iter().zip(written) {
+                outcomes[index] = Some(outcome);
+            }
+        }
+        outcomes.into_iter().flatten().collect()
+    }
+
+    fn write_together(&self, verb: Verb, objects: &[Value]) -> Vec<Outcome> {
+        let mut done: Vec<Outcome> = Vec::new();
+        let mut attempts = 0;
+        loop {
+            let n_done = done.len();
+            let rest = &objects[n_done..];
+            let planned = match self.plan_all(verb, rest) {
+                Ok(planned) => planned,
+                Err(error) => {
+                    done.push(Err(error));
+                    return not_attempted(done, objects);
+                }
+            };
+            if planned.iter().any(Result::is_err) {
+                done.extend(
+                    planned
+                        .into_iter()
+                        .map(|result| result.and_then(|plan| Err(Error::NotAttempted(plan.name)))),
+                );
+                return done;
+            }
+            let plans = planned.into_iter().flatten().enumerate().collect();
+            let mut conflict = None;
+            for chunk in chunks(plans) {
+                match self.commit(chunk.into_iter().map(|(_, plan)| plan).collect()) {
+                    Ok(Ok(written)) => done.extend(written),
+                    Ok(Err(mut plans)) => {
+                        conflict = Some(plans.remove(0).name);
+                        break;
+                    }
+                    Err(error) => {
+                        done.push(Err(error));
+                        return not_attempted(done, objects);
+                    }
+                }
+            }
+            let Some(name) = conflict else { return done };
+            // An earlier part of the request may be what a later one meets.
+            attempts = if done.len() > n_done { 0 } else { attempts + 1 };
+            if attempts == ATTEMPTS {
+                done.push(Err(Error::Conflict(name)));
+                return not_attempted(done, objects);
+            }
+            give_way(attempts);
+        }
+    }
+
+    fn plan_all(
+        &self,
+        verb: Verb,
+        objects: &[Value],
+    ) -> Result<Vec<Result<Planned, Error>>, Error> {
+        self.plan_in(&mut View::new(&self.store), verb, objects)
+    }
+
+    fn plan_in(
+        &self,
+        view: &mut View<'_>,
+        verb: Verb,
+        objects: &[Value],
+    ) -> Result<Vec<Result<Planned, Error>>, Error> {
+        let kind = |object: &Value| object.get("kind")?.as_str()?.parse().ok();
+        let names: Vec<Name> =
+            objects.iter().filter_map(|object| Some(Name::of(kind(object)?, object))).collect();
+        view.expect(&names)?;
+        let mut planned = Vec::with_capacity(objects.len());
+        for object in objects {
+            let result = match self.plan(view, verb, object) {
+                Err(Error::Store(error)) => return Err(Error::Store(error)),
+                result => result,
+            };
+            if let Ok(plan) = &result
+                && plan.applied != Applied::Unchanged
+            {
+                view.pend(&plan.name, plan.value.clone())?;
+            }
+            planned.push(result);
+        }
+        Ok(planned)
+    }
+
+    /// Stores plans in one transaction; gives them back if a condition does not hold any more.
+    fn commit(&self, plans: Vec<Planned>) -> Result<Result<Vec<Outcome>, Vec<Planned>>, Error> {
+        let mut changes: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let mut compares: Vec<Compare> = Vec::new();
+        for plan in plans.iter().filter(|plan| plan.applied != Applied::Unchanged) {
+            changes.insert(plan.name.key(), plan.value.clone());
+            for condition in &plan.conditions {
+                if !compares.iter().any(|known| known == condition) {
+                    compares.push(condition.clone());
+                }
+            }
+        }
+        let mut revision = 0;
+        if !changes.is_empty() {
+            let ops = changes.into_iter().map(|(key, value)| Op::Put { key, value }).collect();
+            match self.store.commit(Txn { compares, ops }) {
+                Ok(Committed::Applied { revision: at }) => revision = at,
+                Ok(Committed::Conflict { .. }) => return Ok(Err(plans)),
+                Err(lost @ crate::Error::Uncertain(_)) => {
+                    revision = self.applied_after_all(&plans)?.ok_or(lost)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for plan in plans.iter().filter(|plan| plan.applied != Applied::Unchanged) {
+            let before = plan.before.clone().map(|value| (value, plan.revision));
+            self.note(&plan.name, before, Some((&plan.value, revision)));
+        }
+        Ok(Ok(plans.into_iter().map(|plan| Ok(written(plan, revision))).collect()))
+    }
+}
+
+impl Resources {
+    /// The revision of a transaction whose answer was lost, if what it wrote is stored: no other
+    /// client writes these very bytes, which hold fresh identifiers or times of a new object, or
+    /// for a change, the same content.
+    fn applied_after_all(&self, plans: &[Planned]) -> Result<Option<i64>, Error> {
+        let last = plans.iter().rev().find(|plan| plan.applied != Applied::Unchanged);
+        let Some(plan) = last else { return Ok(None) };
+        let entry = self.store.get(&plan.name.key())?.0;
+        Ok(entry.filter(|entry| entry.value == plan.value).map(|entry| entry.mod_revision))
+    }
+}
+
+/// Waits before the next attempt, the longer the more there were, and not as long as others do.
+pub(super) fn give_way(attempts: u32) {
+    let own_ms = std::process::id() % 3;
+    std::thread::sleep(Duration::from_millis(u64::from(attempts.saturating_sub(1) + own_ms)));
+}
+
+fn written(plan: Planned, revision: i64) -> Written {
+    // What repeats an earlier object of the same request is as new as that one.
+    let is_old = plan.applied == Applied::Unchanged && plan.revision > 0;
+    let revision = if is_old { plan.revision } else { revision };
+    let Planned { name, applied, value, .. } = plan;
+    Written { name, revision, applied, value }
+}
+
+pub(super) fn entry(name: &Name, value: Vec<u8>, revision: i64) -> KeyValue {
+    let key = name.key();
+    KeyValue { key, value, create_revision: 0, mod_revision: revision, version: 0, lease: 0 }
+}
+
+/// The rest of the answers of a request that stopped.
+fn not_attempted(mut done: Vec<Outcome>, objects: &[Value]) -> Vec<Outcome> {
+    for object in objects.iter().skip(done.len()) {
+        let kind_name = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+        done.push(Err(match kind_name.parse() {
+            Ok(kind) => Error::NotAttempted(Name::of(kind, object)),
+            Err(_) => Error::UnknownKind(kind_name.to_owned()),
+        }));
+    }
+    done
+}
+
+fn chunks(plans: Vec<(usize, Planned)>) -> Vec<Vec<(usize, Planned)>> {
+    let mut chunks: Vec<Vec<(usize, Planned)>> = Vec::new();
+    let mut bytes = 0;
+    let mut conditions: Vec<Compare> = Vec::new();
+    for (index, plan) in plans {
+        let n_new = plan.conditions.iter().filter(|it| !conditions.contains(it)).count();
+        let is_full = chunks.last().is_none_or(|chunk| chunk.len() >= CHUNK_MAX)
+            || bytes + plan.value.len() > CHUNK_BYTES_MAX
+            || conditions.len() + n_new > CONDITIONS_MAX;
+        if is_full {
+            chunks.push(Vec::new());
+            bytes = 0;
+            conditions.clear();
+        }
+        for condition in &plan.conditions {
+            if !conditions.contains(condition) {
+                conditions.push(condition.clone());
+            }
+        }
+        bytes += plan.value.len();
+        if let Some(chunk) = chunks.last_mut() {
+            chunk.push((index, plan));
+        }
+    }
+    chunks
+}

@@ -1,0 +1,84 @@
+//! The settings that `ipam configure` writes. They are not the IPAMConfiguration resource.
+
+use api::Kind;
+use api::keys::Key;
+use api::keys::ipam::IpamConfig;
+use model::ipam::Cooldown;
+
+use super::super::{Error, Name, Resources};
+use super::{put, read};
+use crate::{Committed, Compare, Txn};
+
+/// Does something with the cool-down that the settings ask for, counted from now.
+pub(super) fn with_cooldown<T>(settings: &IpamConfig, act: impl FnOnce(Cooldown<'_>) -> T) -> T {
+    if settings.cooldown_seconds <= 0 {
+        return act(Cooldown::None);
+    }
+    let now = jiff::Timestamp::now();
+    let cooldown = jiff::SignedDuration::from_secs(settings.cooldown_seconds);
+    let cutoff = now.checked_sub(cooldown).unwrap_or(jiff::Timestamp::MIN);
+    let text = |time: jiff::Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    act(Cooldown::Since { now: &text(now), cutoff: &text(cutoff) })
+}
+
+impl Resources {
+    /// The settings of address management; the defaults when none are stored.
+    pub fn ipam_settings(&self) -> Result<IpamConfig, Error> {
+        Ok(self.stored_settings()?.2)
+    }
+
+    fn stored_settings(&self) -> Result<(String, Compare, IpamConfig), Error> {
+        let key = Key::IpamConfig.path().expect("the path of the settings is fixed");
+        match self.store.get(&key)?.0 {
+            None => Ok((key.clone(), Compare::Absent(key), IpamConfig::default())),
+            Some(entry) => {
+                let settings = read(&Key::IpamConfig, &entry, IpamConfig::decode);
+                let settings = settings.map_err(Error::Unreadable)?;
+                Ok((key.clone(), Compare::ModRevision(key, entry.mod_revision), settings))
+            }
+        }
+    }
+
+    /// Changes the settings of address management and returns what holds then.
+    pub fn change_ipam_settings(
+        &self,
+        change: impl Fn(&mut IpamConfig),
+    ) -> Result<IpamConfig, Error> {
+        loop {
+            let (key, compare, before) = self.stored_settings()?;
+            let mut after = before.clone();
+            change(&mut after);
+            if after == before {
+                return Ok(after);
+            }
+            check(&after)?;
+            let op = put(key, &after.encode());
+            let txn = Txn { compares: vec![compare], ops: vec![op] };
+            if let Committed::Applied { .. } = self.store.commit(txn)? {
+                return Ok(after);
+            }
+        }
+    }
+}
+
+fn check(settings: &IpamConfig) -> Result<(), Error> {
+    let refuse = |reason: &str, calico: &str| {
+        let (reason, calico) = (reason.to_owned(), calico.to_owned());
+        // The settings are no resource; the name is for messages.
+        let name = Name::cluster(Kind::IpamConfiguration, "default");
+        Err(Error::Refused { name, reason, calico })
+    };
+    if !settings.strict_affinity && !settings.auto_allocate_blocks {
+        return refuse(
+            "without strict affinity nodes must be able to claim blocks",
+            "Cannot disable 'StrictAffinity' and 'AutoAllocateBlocks' at the same time",
+        );
+    }
+    if settings.max_blocks_per_host > 0 && !settings.strict_affinity {
+        return refuse(
+            "a limit of blocks per node needs strict affinity",
+            "MaxBlocksPerHost requires StrictAffinity to be enabled",
+        );
+    }
+    Ok(())
+}

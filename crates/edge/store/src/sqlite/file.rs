@@ -1,0 +1,251 @@
+//! The file itself: creating, opening and judging it, and the doorbell beside it.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
+};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::Error;
+
+/// "MARG": what `file` and SQLite's own tools show, and how we know our own.
+const APPLICATION_ID: i64 = 0x4d41_5247;
+/// The format of the tables below.
+const FORMAT: i64 = 1;
+/// How long a call waits for other processes' transactions.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+const WAL_BYTES_KEPT: i64 = 4 * 1024 * 1024;
+
+pub(super) const SCHEMA: &str = "
+CREATE TABLE meta (revision INTEGER NOT NULL, compacted INTEGER NOT NULL,
+    log_bytes INTEGER NOT NULL) STRICT;
+INSERT INTO meta VALUES (1, 0, 0);
+CREATE TABLE kv (key TEXT PRIMARY KEY, value BLOB NOT NULL, create_revision INTEGER NOT NULL,
+    mod_revision INTEGER NOT NULL, version INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE log (revision INTEGER NOT NULL, seq INTEGER NOT NULL, at INTEGER NOT NULL,
+    key TEXT NOT NULL, value BLOB, create_revision INTEGER NOT NULL, version INTEGER NOT NULL,
+    PRIMARY KEY (revision, seq)) STRICT, WITHOUT ROWID;
+";
+
+/// Which file a name leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity(u64, u64);
+
+impl Identity {
+    pub(super) fn of(path: &Path) -> Result<Identity, Error> {
+        let metadata = fs::metadata(path).map_err(|error| io_error(path, &error))?;
+        Ok(Identity(metadata.dev(), metadata.ino()))
+    }
+}
+
+/// An open connection.
+pub(super) struct Session {
+    pub(super) connection: Connection,
+    pub(super) identity: Identity,
+}
+
+/// Opens the store at `path`, creating what is missing.
+pub(super) fn open_or_create(path: &Path) -> Result<Session, Error> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.len() > 0 => open(path),
+        Ok(metadata) if !metadata.is_file() => open(path),
+        // Nobody's data are lost if an empty file is replaced.
+        Ok(_) => create(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
+            // What it leads to may only be absent for the moment, say with a disk to be mounted.
+            Ok(target) => {
+                let target = target.display();
+                let reason = format!("a symbolic link to {target}, which does not exist");
+                Err(Error::File { file: path.to_path_buf(), reason })
+            }
+            Err(_) => create(path),
+        },
+        Err(error) => Err(io_error(path, &error)),
+    }
+}
+
+/// Opens an existing store.
+pub(super) fn open(path: &Path) -> Result<Session, Error> {
+    check_access(path)?;
+    let identity = Identity::of(path)?;
+    let connection = connect(path).map_err(|error| describe(path, &error))?;
+    check_format(path, &connection)?;
+    restrict(path)?;
+    Ok(Session { connection, identity })
+}
+
+/// The database file is never opened by any other means than SQLite: closing a second descriptor
+/// would drop the locks that SQLite holds on the first.
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // To SQLite, names that begin with `file:` or `:memory:` are not those of files.
+    let path = Path::new(".").join(path);
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Else the planner looks at each bound key, and prepares the statement anew for it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    // A burst of large values must not leave a large WAL behind for ever.
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
+    Ok(connection)
+}
+
+/// Others must not have been able to write here. That they could read is put right silently: a copy
+/// made with an ordinary umask is the usual cause.
+fn check_access(path: &Path) -> Result<(), Error> {
+    let metadata = fs::metadata(path).map_err(|error| io_error(path, &error))?;
+    let refuse = |reason: String| Err(Error::File { file: path.to_path_buf(), reason });
+    if !metadata.is_file() {
+        return refuse("not a regular file".into());
+    }
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o022 != 0 {
+        return refuse(format!("mode {mode:04o} lets other users write; make it 0600"));
+    }
+    Ok(())
+}
+
+/// Takes a store of ours from the eyes of others; other files are none of our business.
+fn restrict(path: &Path) -> Result<(), Error> {
+    let metadata = fs::metadata(path).map_err(|error| io_error(path, &error))?;
+    if metadata.mode() & 0o077 != 0 {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+            .map_err(|error| io_error(path, &error))?;
+    }
+    Ok(())
+}
+
+fn check_format(path: &Path, connection: &Connection) -> Result<(), Error> {
+    let read = |name: &str| {
+        connection
+            .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
+            .map_err(|error| describe(path, &error))
+    };
+    let file = path.to_path_buf();
+    if read("application_id")? != APPLICATION_ID {
+        let reason = "not a margay store, but another program's database".into();
+        return Err(Error::Damaged { file, reason });
+    }
+    match read("user_version")? {
+        FORMAT => Ok(()),
+        found => Err(Error::Newer { file, found, supported: FORMAT }),
+    }
+}
+
+fn create(path: &Path) -> Result<Session, Error> {
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|error| io_error(directory, &error))?;
+    }
+    // Others may be at the same. Nobody ever sees an unfinished store: it gets its name at the end.
+    let bell = Bell::open(path)?;
+    flock(&bell.file, FlockOperation::LockExclusive)
+        .map_err(|error| io_error(&bell_path(path), &error.into()))?;
+    if !fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0) {
+        let unfinished = beside(path, "-new");
+        // SQLite would replay a log that an earlier file of either name left behind.
+        for stale in ["-wal", "-shm", "-new", "-new-wal", "-new-shm"] {
+            let _ = fs::remove_file(beside(path, stale));
+        }
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&unfinished)
+            .map_err(|error| io_error(&unfinished, &error))?;
+        initialise(&unfinished).map_err(|error| describe(path, &error))?;
+        fs::rename(&unfinished, path).map_err(|error| io_error(path, &error))?;
+    }
+    open(path)
+}
+
+fn initialise(path: &Path) -> rusqlite::Result<()> {
+    let mut connection = connect(path)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let txn = connection.transaction()?;
+    txn.execute_batch(SCHEMA)?;
+    txn.pragma_update(None, "application_id", APPLICATION_ID)?;
+    txn.pragma_update(None, "user_version", FORMAT)?;
+    txn.commit()?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+/// The file that is written after each commit, for watchers to wake up by.
+pub(super) struct Bell {
+    file: File,
+}
+
+impl Bell {
+    /// Opens the bell of the store at `path`, and hangs it if it is missing.
+    pub(super) fn open(path: &Path) -> Result<Bell, Error> {
+        let bell = bell_path(path);
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&bell)
+            .map_err(|error| io_error(&bell, &error))?;
+        // Root may work on another user's store, and must not lock that user out.
+        if let (Ok(store), Ok(own)) = (fs::metadata(path), file.metadata())
+            && (store.uid(), store.gid()) != (own.uid(), own.gid())
+        {
+            let _ = fchown(&file, Some(store.uid()), Some(store.gid()));
+        }
+        Ok(Bell { file })
+    }
+
+    pub(super) fn ring(&self) {
+        let _ = self.file.write_at(b"\n", 0);
+    }
+}
+
+/// The doorbell file of the store at `path`.
+pub(super) fn bell_path(path: &Path) -> PathBuf {
+    beside(path, "-bell")
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+fn io_error(file: &Path, error: &io::Error) -> Error {
+    let file = file.to_path_buf();
+    match error.kind() {
+        io::ErrorKind::StorageFull => Error::DiskFull(file),
+        _ => Error::File { file, reason: error.to_string() },
+    }
+}
+
+/// Turns SQLite's word into a decision.
+pub(super) fn describe(path: &Path, error: &rusqlite::Error) -> Error {
+    let file = path.to_path_buf();
+    let code = error.sqlite_error().map(|error| (error.code, error.extended_code));
+    match code {
+        Some((ErrorCode::DiskFull, _) | (_, ffi::SQLITE_IOERR_SHMSIZE)) => Error::DiskFull(file),
+        Some((ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _)) => Error::Busy(file),
+        Some((ErrorCode::DatabaseCorrupt, _)) => {
+            Error::Damaged { file, reason: format!("the store is damaged: {error}") }
+        }
+        Some((ErrorCode::NotADatabase, _)) => {
+            Error::Damaged { file, reason: "not a margay store, nor any SQLite database".into() }
+        }
+        Some((ErrorCode::TooBig, _)) => Error::Rejected(format!("value too large: {error}")),
+        _ => Error::File { file, reason: error.to_string() },
+    }
+}
