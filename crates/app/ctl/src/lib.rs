@@ -1,0 +1,19 @@
+//! The command line: one program under two names.
+//!
+//! As `calicoctl` it takes that program's commands and flags and gives its answers; as `margay`
+//! it has a face of its own. Both read documents, print tables and talk to the datastore with
+//! the same code.
+
+pub mod calicoctl;
+mod clock;
+pub mod columns;
+mod datastore;
+pub mod documents;
+pub mod margay;
+pub mod output;
+pub mod settings;
+mod table;
+mod templates;
+
+/// The Calico release whose tools and formats ours stand in for.
+pub const EMULATED_CALICO_VERSION: &str = "v3.32.0";

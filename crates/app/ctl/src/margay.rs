@@ -1,0 +1,135 @@
+//! The program under its own name.
+
+mod arguments;
+mod complete;
+mod diff;
+mod explain_field;
+mod failure;
+mod follow;
+mod get;
+mod history;
+mod ipam;
+mod kept_bytes;
+mod overview;
+mod read_documents;
+mod session;
+mod table;
+mod terminal;
+mod undo;
+mod validate;
+mod version;
+mod write;
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use api::schema::{Mode, decode, object_for};
+use api::{Kind, Problem};
+use clap::{CommandFactory, Parser};
+use serde_json::Value;
+use store::resources;
+
+use arguments::{Arguments, Place, Structured, Verb};
+use failure::{BROKEN, DIFFERENT, Failure};
+use session::Session;
+use terminal::Terminal;
+
+/// Runs the program with the words of a command line, its own name first.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    clap_complete::CompleteEnv::with_factory(Arguments::command).var(complete::VARIABLE).complete();
+    let arguments = match Arguments::try_parse_from(words) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers, the rest are errors; both go where clap sends them.
+            let code = if error.use_stderr() { BROKEN } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match dispatch(arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(DIFFERENT),
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = write!(io::stderr().lock(), "{failure}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+fn dispatch(arguments: Arguments) -> Result<bool, Failure> {
+    let place = &arguments.place;
+    let terminal = Terminal::detect();
+    let Some(verb) = arguments.command else {
+        terminal.page(&overview::text(terminal, place))?;
+        return Ok(true);
+    };
+    match verb {
+        Verb::Get(get) => get::run(&Session::open(place)?, &get),
+        Verb::Create(write) => {
+            write::documents(&Session::open(place)?, resources::Verb::Create, &write)
+        }
+        Verb::Apply(write) => {
+            write::documents(&Session::open(place)?, resources::Verb::Apply, &write)
+        }
+        Verb::Replace(write) => {
+            write::documents(&Session::open(place)?, resources::Verb::Update, &write)
+        }
+        Verb::Patch(patch) => write::patch(&Session::open(place)?, &patch),
+        Verb::Delete(delete) => write::delete(&Session::open(place)?, &delete),
+        Verb::Label(label) => write::label(&Session::open(place)?, &label),
+        Verb::Validate(files) => validate::run(terminal, &files),
+        Verb::Diff(write) => diff::run(&Session::open(place)?, &write),
+        Verb::Undo { number } => undo::run(&Session::open(place)?, number),
+        Verb::History { format } => {
+            let dir = session::with_surroundings(place, |surroundings| surroundings.state_dir());
+            undo::list(terminal, &history::History::below(dir), format)
+        }
+        Verb::Ipam(ipam) => ipam::run(&Session::open(place)?, &ipam),
+        Verb::Version { client, format } => version::run(terminal, place, client, format),
+        Verb::Help { words } => help(terminal, &words, place),
+        Verb::Completion { shell } => {
+            let mut out = io::stdout().lock();
+            out.write_all(&complete::script(shell)?)?;
+            Ok(true)
+        }
+    }
+}
+
+fn help(terminal: Terminal, words: &[String], _place: &Place) -> Result<bool, Failure> {
+    match words {
+        [field, path] if field == "field" => {
+            terminal.page(&explain_field::explain(terminal, path)?)?;
+        }
+        [field] if field == "field" => {
+            return Err(Failure::new("which field?").help("margay help field IPPool.spec.cidr"));
+        }
+        words => {
+            let mut command = Arguments::command();
+            command.build();
+            for word in words {
+                let found = command.find_subcommand(word).cloned();
+                let unknown =
+                    || Failure::new(format!("there is no command {word}")).help("margay help");
+                command = found.ok_or_else(unknown)?;
+            }
+            terminal.page(&command.render_long_help().to_string())?;
+        }
+    }
+    Ok(true)
+}
+
+/// An answer as JSON or YAML.
+fn structured(format: Structured, answer: &Value) -> String {
+    match format {
+        Structured::Json => text::json::to_string_indented(answer) + "\n",
+        Structured::Yaml => text::yaml::to_string(answer),
+    }
+}
+
+/// Reads an object that a person changed.
+fn decode_user(kind: Kind, object: Value) -> Result<Value, Vec<Problem>> {
+    let (decoded, problems) = decode(object_for(kind), object, Mode::User);
+    if problems.is_empty() { Ok(decoded) } else { Err(problems) }
+}

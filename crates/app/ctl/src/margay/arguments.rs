@@ -1,0 +1,342 @@
+//! What can be typed after `margay`, with examples; help and completion derive from it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
+
+use super::complete;
+
+/// A network for Kubernetes clusters and plain Linux hosts.
+#[derive(Debug, Parser)]
+#[command(
+    name = "margay",
+    version,
+    disable_help_subcommand = true,
+    arg_required_else_help = false,
+    after_help = "Examples:\n  margay apply -f policies/         write every document of a folder\n  \
+                  margay get np -A                  network policies of all namespaces\n  \
+                  margay diff -f policies/          what apply would change\n  \
+                  margay undo                       take the last write back\n  \
+                  margay help field IPPool.spec     what may stand in a document"
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(subcommand)]
+    pub(crate) command: Option<Verb>,
+}
+
+/// Which datastore to talk to.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// Connection settings, in Calico's format [default: /etc/calico/calicoctl.cfg]
+    #[arg(short, long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Use the embedded store in this file
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) store: Option<PathBuf>,
+    /// Context of the kubeconfig; only the Kubernetes datastore has contexts
+    #[arg(long, global = true, hide = true)]
+    pub(crate) context: Option<String>,
+    /// Write even though the cluster runs another version of Calico
+    #[arg(long, global = true, hide = true)]
+    pub(crate) allow_version_mismatch: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show resources
+    #[command(after_help = "Examples:\n  margay get nodes\n  margay get np -A -o wide\n  \
+        margay get ippool default-ipv4-ippool -o yaml\n  margay get gnp -w\n  \
+        margay get wep -A -o custom-columns=NAME,NODE\n  \
+        margay get np -o go-template='{{range .}}{{range .Items}}{{.ObjectMeta.Name}}{{\"\\n\"}}{{end}}{{end}}'")]
+    Get(Get),
+    /// Make resources that are not there yet
+    #[command(
+        after_help = "Examples:\n  margay create -f pool.yaml\n  cat all.yaml | margay create -f -"
+    )]
+    Create(Write),
+    /// Make or change resources, so that they are as the documents say
+    #[command(
+        after_help = "Examples:\n  margay apply -f policies/ -R\n  margay apply -f policy.yaml && margay undo"
+    )]
+    Apply(Write),
+    /// Change resources that are there already
+    #[command(after_help = "Examples:\n  margay replace -f pool.yaml")]
+    Replace(Write),
+    /// Change some fields of one resource
+    #[command(
+        after_help = "Examples:\n  margay patch node n1 -p '{\"spec\":{\"bgp\":{\"asNumber\":64513}}}'\n  \
+        margay patch ippool p -t json -p '[{\"op\":\"replace\",\"path\":\"/spec/natOutgoing\",\"value\":true}]'"
+    )]
+    Patch(Patch),
+    /// Remove resources
+    #[command(
+        after_help = "Examples:\n  margay delete np allow-web -n shop\n  margay delete -f policies/ --yes"
+    )]
+    Delete(Delete),
+    /// Set or remove a label of one resource
+    #[command(
+        after_help = "Examples:\n  margay label node n1 zone=a\n  margay label node n1 zone=b --overwrite\n  \
+        margay label node n1 zone --remove"
+    )]
+    Label(Label),
+    /// Check documents without a datastore
+    #[command(after_help = "Examples:\n  margay validate -f policies/ -R")]
+    Validate(Files),
+    /// Show what apply would change; exit code 1 if anything
+    #[command(after_help = "Examples:\n  margay diff -f policies/")]
+    Diff(Write),
+    /// Take back a write made by margay
+    #[command(
+        after_help = "Examples:\n  margay undo        the last write\n  margay undo 27     that one"
+    )]
+    Undo {
+        /// The number that the write or `margay history` printed [default: the last]
+        number: Option<u64>,
+    },
+    /// Show the writes that can be taken back
+    History {
+        #[command(flatten)]
+        format: Format,
+    },
+    /// IP address management
+    #[command(subcommand)]
+    Ipam(Ipam),
+    /// Show versions of this program and of the cluster
+    Version {
+        /// Only of this program
+        #[arg(long)]
+        client: bool,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Explain commands, and fields of resources
+    #[command(
+        after_help = "Examples:\n  margay help field HostEndpoint.spec.expectedIPs\n  margay help field np.spec\n  \
+        margay help apply"
+    )]
+    Help {
+        /// A command, or `field KIND.path`
+        words: Vec<String>,
+    },
+    /// Print the completion script of a shell
+    #[command(
+        after_help = "Examples:\n  source <(margay completion bash)\n  margay completion fish | source"
+    )]
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Elvish,
+    Fish,
+    Zsh,
+}
+
+/// How an answer is printed that is not a table of resources.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Format {
+    /// json or yaml instead of text
+    #[arg(short, long, value_name = "FORMAT")]
+    pub(crate) output: Option<Structured>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Structured {
+    Json,
+    Yaml,
+}
+
+/// Documents to read.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Files {
+    /// A file, a folder, or - for standard input; may be given several times
+    #[arg(short, long, value_name = "FILE", required = true, value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) filename: Vec<PathBuf>,
+    /// Read folders with everything below them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// A file or folder without documents is no error
+    #[arg(long)]
+    pub(crate) skip_empty: bool,
+    /// The namespace of documents that name none
+    #[arg(short, long)]
+    pub(crate) namespace: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Write {
+    #[command(flatten)]
+    pub(crate) files: Files,
+    /// Leave alone what exists already (create only)
+    #[arg(long)]
+    pub(crate) skip_exists: bool,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Get {
+    /// What to show: a kind, its plural or a short name (np, gnp, ippool…)
+    #[arg(required_unless_present = "filename", add = ArgValueCompleter::new(complete::kinds))]
+    pub(crate) kind: Option<String>,
+    /// Only these
+    #[arg(add = ArgValueCompleter::new(complete::names))]
+    pub(crate) names: Vec<String>,
+    /// Show what these documents name
+    #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
+    pub(crate) filename: Vec<PathBuf>,
+    /// Read folders with everything below them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// ps, wide, yaml, json, custom-columns=A,B, go-template=…, go-template-file=…
+    #[arg(short, long, default_value = "ps")]
+    pub(crate) output: String,
+    /// The namespace
+    #[arg(short, long)]
+    pub(crate) namespace: Option<String>,
+    /// All namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+    /// Leave out what only this cluster knows (uid, revision, times)
+    #[arg(long)]
+    pub(crate) export: bool,
+    /// Go on, and show every change; with -o json as one line each: {"type":"put","object":{…}},
+    /// "removed" (kind, name and namespace only), "unusable" (with its "problems"), and "synced"
+    /// when everything up to "revision" has been shown
+    #[arg(short, long, conflicts_with = "filename")]
+    pub(crate) watch: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct One {
+    /// A kind, its plural or a short name
+    #[arg(add = ArgValueCompleter::new(complete::kinds))]
+    pub(crate) kind: String,
+    /// Its name
+    #[arg(add = ArgValueCompleter::new(complete::names))]
+    pub(crate) name: String,
+    /// Its namespace
+    #[arg(short, long)]
+    pub(crate) namespace: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Patch {
+    #[command(flatten)]
+    pub(crate) one: One,
+    /// The patch, in JSON or YAML
+    #[arg(short, long)]
+    pub(crate) patch: String,
+    /// How to read the patch
+    #[arg(short = 't', long = "type", default_value = "strategic")]
+    pub(crate) kind_of_patch: PatchType,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum PatchType {
+    Strategic,
+    Merge,
+    Json,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Delete {
+    /// A kind, its plural or a short name
+    #[arg(required_unless_present = "filename", add = ArgValueCompleter::new(complete::kinds))]
+    pub(crate) kind: Option<String>,
+    /// The names
+    #[arg(add = ArgValueCompleter::new(complete::names))]
+    pub(crate) names: Vec<String>,
+    /// Remove what these documents name
+    #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
+    pub(crate) filename: Vec<PathBuf>,
+    /// Read folders with everything below them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// The namespace
+    #[arg(short, long)]
+    pub(crate) namespace: Option<String>,
+    /// What is not there is no error
+    #[arg(short, long)]
+    pub(crate) skip_not_exists: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Label {
+    #[command(flatten)]
+    pub(crate) one: One,
+    /// key=value, or key with --remove
+    pub(crate) label: String,
+    /// Change the label if it is there with another value
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Remove the label
+    #[arg(long, conflicts_with = "overwrite")]
+    pub(crate) remove: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ipam {
+    /// Show pools and how full they are
+    #[command(
+        after_help = "Examples:\n  margay ipam show --show-blocks\n  margay ipam show --ip 10.65.0.7"
+    )]
+    Show {
+        /// Whether this address is in use, and by whom
+        #[arg(long)]
+        ip: Option<String>,
+        /// Blocks as well as pools
+        #[arg(long)]
+        show_blocks: bool,
+        /// Addresses taken from other nodes' blocks
+        #[arg(long)]
+        show_borrowed: bool,
+        /// The settings of address management
+        #[arg(long)]
+        show_configuration: bool,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Change the settings of address management
+    #[command(after_help = "Examples:\n  margay ipam configure --strictaffinity=true")]
+    Configure {
+        /// Nodes take addresses only from their own blocks: true or false
+        #[arg(long)]
+        strictaffinity: Option<bool>,
+        /// How many blocks a node may have; 0 is the default of 20
+        #[arg(long)]
+        max_blocks_per_host: Option<u32>,
+        /// Whether virtual machines keep their addresses when they move
+        #[arg(long, ignore_case = true)]
+        kubevirt_ip_persistence: Option<Persistence>,
+        /// How long a released address is not given out again
+        #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1200))]
+        ip_cooldown_seconds: Option<u32>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Persistence {
+    Enabled,
+    Disabled,
+}
+
+impl Persistence {
+    /// Calico's word for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Enabled => "Enabled",
+            Self::Disabled => "Disabled",
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `margay diff -f`: what apply would change, as a unified diff of the YAML of each object.
+
+use serde_json::Value;
+use similar::{ChangeTag, TextDiff};
+use store::resources::{Error, Preview};
+
+use super::arguments::Write;
+use super::failure::Failure;
+use super::read_documents::Input;
+use super::session::{Session, spoken};
+use super::terminal::{Colour, Terminal};
+
+/// Shows the differences; true when there are none.
+pub(crate) fn run(session: &Session, write: &Write) -> Result<bool, Failure> {
+    let input = Input::read(&write.files)?;
+    let mut text = String::new();
+    let mut refused = Vec::new();
+    let objects: Vec<Value> = input.objects.iter().map(|given| given.object.clone()).collect();
+    for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
+        match preview {
+            Ok(Preview { before, after }) => {
+                let before = before.map(comparable).unwrap_or_default();
+                let after = comparable(after);
+                text += &one(session.terminal, &spoken(&given.name), &before, &after);
+            }
+            Err(Error::Invalid { problems, .. }) => {
+                refused.extend(input.describe(given, &problems));
+            }
+            Err(error) => refused.push(format!("{}: {error}", spoken(&given.name))),
+        }
+    }
+    session.terminal.page(&text)?;
+    match refused.is_empty() {
+        true => Ok(text.is_empty()),
+        false => {
+            Err(refused.into_iter().fold(Failure::new("apply would be refused"), Failure::detail))
+        }
+    }
+}
+
+/// An object without what only the store gives it: a new one has none of it yet.
+fn comparable(mut object: Value) -> String {
+    for field in ["uid", "resourceVersion", "creationTimestamp"] {
+        object["metadata"].as_object_mut().map(|metadata| metadata.shift_remove(field));
+    }
+    text::yaml::to_string(&object)
+}
+
+/// The difference of one object: nothing when there is none.
+fn one(terminal: Terminal, name: &str, before: &str, after: &str) -> String {
+    if before == after {
+        return String::new();
+    }
+    let what = if before.is_empty() { "would be created" } else { "would change" };
+    let mut text = terminal.paint(Colour::Bold, &format!("{name} {what}")) + "\n";
+    let diff = TextDiff::from_lines(before, after);
+    for group in diff.grouped_ops(3) {
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let line = change.value().trim_end_matches('\n');
+            text += &match change.tag() {
+                ChangeTag::Delete => terminal.paint(Colour::Red, &format!("- {line}")),
+                ChangeTag::Insert => terminal.paint(Colour::Green, &format!("+ {line}")),
+                ChangeTag::Equal => format!("  {line}"),
+            };
+            text.push('\n');
+        }
+    }
+    text
+}

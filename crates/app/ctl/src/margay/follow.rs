@@ -1,0 +1,174 @@
+//! `margay get -w`: a view that follows, for people as rows under a table, for programs as one
+//! line of JSON a change.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use api::Kind;
+use serde_json::{Value, json};
+use store::resources::{Name, Quarantined, ResourceEvent, Stored};
+
+use super::arguments::Get;
+use super::failure::Failure;
+use super::get::{Table, complain, exported, quarantine_line, unprintable};
+use super::read_documents::once_each;
+use super::session::{Session, spoken};
+use super::table::Layout;
+use crate::output::{self, Format, Shown};
+
+/// How long one wait for the next event lasts; the watch itself goes on for ever.
+const WAIT: Duration = Duration::from_secs(3600);
+
+/// Follows the objects of a kind until somebody stops it: the present ones first, then a line (or
+/// a document) a change. A store that goes away is said once, and gone on with when it returns.
+pub(super) fn follow(
+    session: &Session,
+    get: &Get,
+    kind: Kind,
+    namespace: Option<&str>,
+) -> Result<bool, Failure> {
+    let mut view = View::new(session, get, kind)?;
+    let mut watch = session.resources.watch(kind, namespace);
+    let is_wanted = |name: &Name| get.names.is_empty() || get.names.contains(&name.name);
+    loop {
+        let Some(event) = watch.next(WAIT) else { continue };
+        match event {
+            ResourceEvent::Put(stored) if is_wanted(&stored.name) => match stored.judged() {
+                Ok(stored) => view.put(stored)?,
+                Err(bad) => view.unusable(&bad)?,
+            },
+            ResourceEvent::Deleted { name, revision } if is_wanted(&name) => {
+                view.deleted(&name, revision)?;
+            }
+            ResourceEvent::Quarantined(bad) if bad.name.as_ref().is_none_or(is_wanted) => {
+                view.unusable(&bad)?;
+            }
+            ResourceEvent::Put(_)
+            | ResourceEvent::Deleted { .. }
+            | ResourceEvent::Quarantined(_) => {}
+            ResourceEvent::InSync(revision) => view.in_sync(revision)?,
+            ResourceEvent::Disconnected { endpoint, error, since } => {
+                let seconds = since.elapsed().as_secs();
+                complain(&format!("waiting for {endpoint}: {error}, {seconds} s"))?;
+            }
+        }
+    }
+}
+
+/// How changes are shown: rows under the first table, or one document each.
+struct View<'s> {
+    session: &'s Session,
+    format: Format,
+    table: Option<Table>,
+    /// Set once the table of what was there at the beginning has been shown.
+    layout: Option<Layout>,
+    export: bool,
+}
+
+impl<'s> View<'s> {
+    fn new(session: &'s Session, get: &Get, kind: Kind) -> Result<Self, Failure> {
+        let with_namespace =
+            kind.is_namespaced() && (get.all_namespaces || get.namespace.is_some());
+        let format = Format::parse(&get.output, with_namespace).map_err(Failure::new)?;
+        let table = match &format {
+            Format::Table(headings) => Some(Table::new(kind, headings)?),
+            _ => None,
+        };
+        Ok(Self { session, format, table, layout: None, export: get.export })
+    }
+
+    fn put(&mut self, stored: Stored) -> Result<(), Failure> {
+        let mut as_number = || self.session.as_number();
+        if let Some(table) = &mut self.table {
+            table.add(&stored.object, &mut as_number);
+            return self.flush_rows();
+        }
+        let kind = stored.name.kind;
+        let object = exported(stored, self.export);
+        if matches!(self.format, Format::Json) {
+            return emit_line(&json!({"type": "put", "object": object}));
+        }
+        let mut out = Vec::new();
+        if matches!(self.format, Format::Yaml) {
+            out.extend_from_slice(b"---\n");
+        }
+        let shown = [Shown::Object(kind, object)];
+        output::print(&self.format, &shown, &mut as_number, &mut out).map_err(unprintable)?;
+        emit(&out)
+    }
+
+    fn deleted(&mut self, name: &Name, revision: i64) -> Result<(), Failure> {
+        match &self.format {
+            Format::Json => emit_line(&json!({
+                "type": "removed",
+                "object": reference(name),
+                "revision": revision,
+            })),
+            Format::Yaml => emit(format!("---\n# {} removed\n", spoken(name)).as_bytes()),
+            _ => emit(format!("{} removed\n", spoken(name)).as_bytes()),
+        }
+    }
+
+    /// Whoever acts on the changes must not go on with what the object was before.
+    fn unusable(&mut self, bad: &Quarantined) -> Result<(), Failure> {
+        if matches!(self.format, Format::Json) {
+            let problems = once_each(&bad.problems).into_iter().map(ToString::to_string);
+            emit_line(&json!({
+                "type": "unusable",
+                "object": bad.name.as_ref().map(reference),
+                "key": bad.key,
+                "problems": problems.collect::<Vec<_>>(),
+            }))?;
+        }
+        complain(&quarantine_line(self.session.terminal, bad))?;
+        Ok(())
+    }
+
+    fn in_sync(&mut self, revision: i64) -> Result<(), Failure> {
+        if matches!(self.format, Format::Json) {
+            return emit_line(&json!({"type": "synced", "revision": revision}));
+        }
+        let (Some(table), None) = (&self.table, &self.layout) else { return Ok(()) };
+        let headings = table.headings();
+        let mut layout = Layout::new(&headings, self.session.terminal.width);
+        layout.fit(&table.rows);
+        let mut text = String::new();
+        layout.write(&mut text, &headings);
+        self.layout = Some(layout);
+        emit(text.as_bytes())?;
+        self.flush_rows()
+    }
+
+    /// Before the table has been shown its rows are collected; afterwards each goes out at once.
+    fn flush_rows(&mut self) -> Result<(), Failure> {
+        let (Some(table), Some(layout)) = (&mut self.table, &mut self.layout) else {
+            return Ok(());
+        };
+        let rows = std::mem::take(&mut table.rows);
+        layout.fit(&rows);
+        let mut text = String::new();
+        rows.iter().for_each(|row| layout.write(&mut text, row));
+        emit(text.as_bytes())
+    }
+}
+
+/// What is left to say of an object that is not there any more.
+fn reference(name: &Name) -> Value {
+    let mut metadata = json!({"name": name.name});
+    if !name.namespace.is_empty() {
+        metadata["namespace"] = name.namespace.as_str().into();
+    }
+    json!({"kind": name.kind.name(), "metadata": metadata})
+}
+
+fn emit_line(value: &Value) -> Result<(), Failure> {
+    emit((text::json::to_string(value) + "\n").as_bytes())
+}
+
+/// Each change goes out whole and at once: whoever reads the other end acts on it.
+fn emit(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! `margay get`: tables that fit, and documents that can be applied again.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+use api::{Kind, Problem, Stage};
+use serde_json::Value;
+use store::resources::{Error, Name, Quarantined, Stored};
+
+use super::arguments::Get;
+use super::failure::Failure;
+use super::follow::follow;
+use super::read_documents::{Input, files, once_each};
+use super::session::{Session, kind_of, name_of, spoken};
+use super::table;
+use super::terminal::{Mark, Terminal, printable, printable_line};
+use crate::columns::{self, Column};
+use crate::output::{self, Format, Headings, ListWriter, Shown};
+
+/// Runs the command; true when everything asked for was there and readable.
+pub(crate) fn run(session: &Session, get: &Get) -> Result<bool, Failure> {
+    let with_namespace = get.all_namespaces || get.namespace.is_some();
+    let format = Format::parse(&get.output, with_namespace).map_err(|why| {
+        Failure::new(why).help("-o ps, wide, yaml, json, custom-columns=A,B, go-template=…")
+    })?;
+    let Some(typed) = &get.kind else {
+        let input = Input::read(&files(&get.filename, get.recursive, get.namespace.as_deref()))?;
+        let names = input.objects.iter().map(|given| given.name.clone());
+        return show_named(session, get, &format, names.collect());
+    };
+    let kind = kind_of(typed)?;
+    let namespace = namespace_of(kind, get);
+    if get.watch {
+        return follow(session, get, kind, namespace);
+    }
+    if !get.names.is_empty() {
+        let names = if get.all_namespaces && kind.is_namespaced() {
+            names_anywhere(session, kind, &get.names)?
+        } else {
+            let namespace = get.namespace.as_deref();
+            get.names.iter().map(|name| name_of(kind, namespace, name)).collect()
+        };
+        return show_named(session, get, &format, names);
+    }
+    match &format {
+        Format::Table(headings) => show_table(session, kind, namespace, headings),
+        _ => stream(session, get, (kind, namespace), &format),
+    }
+}
+
+/// The objects of these names in all namespaces; a name found nowhere stays one of `default`.
+fn names_anywhere(session: &Session, kind: Kind, names: &[String]) -> Result<Vec<Name>, Failure> {
+    let mut found = Vec::new();
+    let listed = session.resources.each(kind, None, |one| {
+        let name = one.map_or_else(|bad| bad.name, |stored| Some(stored.name));
+        found.extend(name.filter(|name| names.contains(&name.name)));
+        ControlFlow::Continue(())
+    });
+    listed.map_err(|error| Failure::new(error.to_string()))?;
+    let missing = names.iter().filter(|name| !found.iter().any(|known| known.name == **name));
+    let missing: Vec<Name> = missing.map(|name| name_of(kind, None, name)).collect();
+    found.extend(missing);
+    Ok(found)
+}
+
+fn namespace_of(kind: Kind, get: &Get) -> Option<&str> {
+    let one = get.namespace.as_deref().unwrap_or(super::session::DEFAULT_NAMESPACE);
+    (kind.is_namespaced() && !get.all_namespaces).then_some(one)
+}
+
+fn show_named(
+    session: &Session,
+    get: &Get,
+    format: &Format,
+    names: Vec<Name>,
+) -> Result<bool, Failure> {
+    let mut shown = Vec::new();
+    let mut missing = Vec::new();
+    let mut quarantined = Vec::new();
+    let n_asked = names.len();
+    for name in names {
+        match session.resources.get(&name) {
+            Ok(stored) => {
+                // Somebody who asks for it by name wants to see what is wrong with it.
+                quarantined.extend(stored.clone().judged().err());
+                let kind = stored.name.kind;
+                shown.push(Shown::Object(kind, exported(stored, get.export)));
+            }
+            Err(error @ Error::Store(_)) => return Err(Failure::new(error.to_string())),
+            Err(Error::Unreadable(bad)) => quarantined.push(bad),
+            Err(error) => missing.push(error.to_string()),
+        }
+    }
+    let mut as_number = || session.as_number();
+    let mut out = Vec::new();
+    if let (Format::Table(headings), Some(Shown::Object(kind, _))) = (format, shown.first()) {
+        let mut table = Table::new(*kind, headings)?;
+        for one in &shown {
+            let Shown::Object(kind, object) = one else { continue };
+            if *kind != table.kind {
+                out.extend(table.render(session.terminal).into_bytes());
+                table = Table::new(*kind, headings)?;
+            }
+            table.add(object, &mut as_number);
+        }
+        out.extend(table.render(session.terminal).into_bytes());
+    } else if !shown.is_empty() {
+        output::print(format, &shown, &mut as_number, &mut out).map_err(unprintable)?;
+        out.extend_from_slice(line_end(format));
+    }
+    session.terminal.page(&String::from_utf8_lossy(&out))?;
+    let is_fine = name_quarantined(session, &quarantined)?;
+    if missing.is_empty() {
+        return Ok(is_fine);
+    }
+    if let ([only], 1) = (&missing[..], n_asked) {
+        return Err(Failure::new(only.as_str()));
+    }
+    let first = Failure::new(format!("{} of {n_asked} are not there", missing.len()));
+    Err(missing.into_iter().fold(first, Failure::detail))
+}
+
+/// The object, without what only this cluster knows where that is asked for.
+pub(super) fn exported(stored: Stored, export: bool) -> Value {
+    let mut object = stored.object;
+    if export && let Some(metadata) = object["metadata"].as_object_mut() {
+        for field in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
+            metadata.shift_remove(field);
+        }
+    }
+    object
+}
+
+/// A table of ours: the same columns as calicoctl's, in a form that fits.
+pub(super) struct Table {
+    kind: Kind,
+    columns: Vec<&'static Column>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn new(kind: Kind, headings: &Headings) -> Result<Self, Failure> {
+        let chosen = match headings {
+            Headings::Default { wide, namespace } => {
+                columns::choose(kind, columns::default_headings(kind, *wide), *namespace)
+            }
+            Headings::Custom(headings) => {
+                let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+                columns::choose(kind, &headings, false)
+            }
+        };
+        let columns = chosen.map_err(|unknown| Failure::new(unknown.0))?;
+        Ok(Self { kind, columns, rows: Vec::new() })
+    }
+
+    pub(super) fn add(&mut self, object: &Value, as_number: &mut dyn FnMut() -> String) {
+        let cells = self.columns.iter().map(|column| match column.cell(object, as_number) {
+            // Calico prints Go's word for nothing; a dash is nothing in any language.
+            cell if cell == "<nil>" => "-".to_owned(),
+            // Nor do people write a million as 1e+06.
+            cell if cell.contains("e+") && cell.parse::<f64>().is_ok() => {
+                cell.parse::<f64>().map_or(cell, |number| number.to_string())
+            }
+            cell => printable(&cell).into_owned(),
+        });
+        let cells = cells.collect();
+        self.rows.push(cells);
+    }
+
+    pub(super) fn headings(&self) -> Vec<String> {
+        self.columns.iter().map(|column| column.heading.to_owned()).collect()
+    }
+
+    fn render(&self, terminal: Terminal) -> String {
+        table::render(&self.headings(), &self.rows, terminal.width)
+    }
+}
+
+fn show_table(
+    session: &Session,
+    kind: Kind,
+    namespace: Option<&str>,
+    headings: &Headings,
+) -> Result<bool, Failure> {
+    let mut table = Table::new(kind, headings)?;
+    let mut quarantined = Vec::new();
+    let mut as_number = || session.as_number();
+    let listed = session.resources.each(kind, namespace, |one| {
+        match one.and_then(Stored::judged) {
+            Ok(stored) => table.add(&stored.object, &mut as_number),
+            Err(bad) => quarantined.push(bad),
+        }
+        ControlFlow::Continue(())
+    });
+    listed.map_err(|error| Failure::new(error.to_string()))?;
+    if table.rows.is_empty() && quarantined.is_empty() {
+        let place = namespace.map_or(String::new(), |name| format!(" in namespace {name}"));
+        complain(&format!("no {}{place}", kind.plural()))?;
+        return Ok(true);
+    }
+    session.terminal.page(&table.render(session.terminal))?;
+    name_quarantined(session, &quarantined)
+}
+
+fn stream(
+    session: &Session,
+    get: &Get,
+    (kind, namespace): (Kind, Option<&str>),
+    format: &Format,
+) -> Result<bool, Failure> {
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut as_number = || session.as_number();
+    let mut quarantined = Vec::new();
+    let writer = ListWriter::new(format, kind, &mut out).map_err(unprintable)?;
+    let Some(mut writer) = writer else {
+        let listing = session.resources.list(kind, namespace);
+        let listing = listing.map_err(|error| Failure::new(error.to_string()))?;
+        quarantined.extend(listing.quarantined);
+        let judged = listing.objects.into_iter().map(Stored::judged);
+        let good = judged.filter_map(|one| one.map_err(|bad| quarantined.push(bad)).ok());
+        let objects = good.map(|stored| exported(stored, get.export)).collect();
+        let shown = [Shown::List(kind, objects, listing.revision)];
+        output::print(format, &shown, &mut as_number, &mut out).map_err(unprintable)?;
+        out.flush()?;
+        return name_quarantined(session, &quarantined);
+    };
+    let mut written = Ok(());
+    let listed = session.resources.each(kind, namespace, |one| {
+        match one.and_then(Stored::judged) {
+            Ok(stored) => {
+                written = writer.item(exported(stored, get.export), &mut as_number);
+            }
+            Err(bad) => quarantined.push(bad),
+        }
+        match written {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    });
+    written?;
+    let revision = listed.map_err(|error| Failure::new(error.to_string()))?;
+    writer.finish(revision)?;
+    out.write_all(line_end(format))?;
+    out.flush()?;
+    name_quarantined(session, &quarantined)
+}
+
+/// Bad objects never hide the good ones, and are never hidden themselves.
+fn name_quarantined(session: &Session, quarantined: &[Quarantined]) -> Result<bool, Failure> {
+    for bad in quarantined {
+        complain(&quarantine_line(session.terminal, bad))?;
+    }
+    Ok(quarantined.is_empty())
+}
+
+pub(super) fn quarantine_line(terminal: Terminal, bad: &Quarantined) -> String {
+    let name = bad.name.as_ref().map_or_else(|| bad.key.clone(), spoken);
+    let problems: Vec<String> =
+        once_each(&bad.problems).into_iter().map(ToString::to_string).collect();
+    let mark = terminal.mark(Mark::Broken);
+    let problems = problems.join("; ");
+    let (spoken, problems) = (printable_line(&name), printable_line(&problems));
+    let line = format!("{mark} {spoken} is stored but cannot be used: {problems}");
+    match &bad.name {
+        Some(name) => format!("{line}\n  fix: {}", fix(name, &bad.problems)),
+        None => line,
+    }
+}
+
+/// A word that a shell takes as it is, whatever somebody wrote into the datastore.
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:".contains(&byte);
+    match word.bytes().all(is_plain) && !word.starts_with('-') {
+        true => word.to_owned(),
+        false => format!("'{}'", printable_line(word).replace('\'', "'\\''")),
+    }
+}
+
+/// An object that breaks a rule can be put right; one that cannot even be read must go.
+fn fix(name: &Name, problems: &[Problem]) -> String {
+    let mut words = format!("{} {}", name.kind.plural(), quoted(&name.name));
+    if !name.namespace.is_empty() {
+        words += &format!(" -n {}", quoted(&name.namespace));
+    }
+    match problems.iter().any(|problem| problem.stage == Stage::Decode) {
+        true => format!("margay delete {words}"),
+        false => {
+            format!("margay get {words} -o yaml >bad.yaml, correct it, margay apply -f bad.yaml")
+        }
+    }
+}
+
+pub(crate) fn complain(line: &str) -> io::Result<()> {
+    writeln!(io::stderr().lock(), "{line}")
+}
+
+/// calicoctl ends JSON without a line end, and the prompt then sticks to it.
+fn line_end(format: &Format) -> &'static [u8] {
+    if matches!(format, Format::Json) { b"\n" } else { b"" }
+}
+
+pub(super) fn unprintable(error: output::Error) -> Failure {
+    match error {
+        output::Error::Write(error) => error.into(),
+        output::Error::Format(why) => Failure::new(why),
+    }
+}

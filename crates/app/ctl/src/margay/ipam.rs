@@ -1,0 +1,177 @@
+//! `margay ipam`: how full the pools are, who holds an address, the settings.
+
+use serde_json::{Value, json};
+
+use super::arguments::{Format, Ipam};
+use super::failure::Failure;
+use super::session::Session;
+use super::terminal::Mark;
+use super::{structured, table};
+
+/// Runs a command of address management.
+pub(crate) fn run(session: &Session, ipam: &Ipam) -> Result<bool, Failure> {
+    match ipam {
+        Ipam::Show { ip: Some(ip), format, .. } => show_address(session, ip, *format),
+        Ipam::Show { show_borrowed: true, format, .. } => show_borrowed(session, *format),
+        Ipam::Show { show_configuration: true, format, .. } => show_settings(session, *format),
+        Ipam::Show { show_blocks, format, .. } => show_usage(session, *show_blocks, *format),
+        Ipam::Configure { .. } => configure(session, ipam),
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::new(error.to_string())
+}
+
+/// Prints rows as a table, or as a list of objects under the headings in lower case.
+fn print(
+    session: &Session,
+    headings: &[&str],
+    rows: &[Vec<String>],
+    format: Format,
+) -> Result<bool, Failure> {
+    let text = match format.output {
+        Some(format) => {
+            let object = |row: &Vec<String>| -> Value {
+                let fields = headings.iter().zip(row);
+                fields.map(|(name, cell)| (camel(name), json!(cell))).collect()
+            };
+            structured(format, &rows.iter().map(object).collect())
+        }
+        None => {
+            let headings: Vec<String> = headings.iter().map(|name| (*name).to_owned()).collect();
+            table::render(&headings, rows, session.terminal.width)
+        }
+    };
+    session.terminal.page(&text)?;
+    Ok(true)
+}
+
+/// `IN USE` → `inUse`.
+fn camel(heading: &str) -> String {
+    let mut words = heading.split(' ').map(str::to_ascii_lowercase);
+    let first = words.next().unwrap_or_default();
+    words.fold(first, |name, word| name + &word[..1].to_ascii_uppercase() + &word[1..])
+}
+
+fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, Failure> {
+    let usage = session.resources.ipam_usage().map_err(failed)?;
+    let mut rows = Vec::new();
+    let row = |name: String, cidr: String, numbers: [u64; 4]| {
+        let [capacity, in_use, reserved, free] = numbers.map(|number| format!("{number}"));
+        vec![name, cidr, capacity, in_use, reserved, free]
+    };
+    for pool in &usage.pools {
+        let numbers = [pool.capacity, pool.in_use, pool.reserved, pool.free];
+        let cidr = pool.cidr.map(|cidr| cidr.to_string()).unwrap_or_default();
+        if pool.cidr.is_none() && pool.blocks.is_empty() {
+            continue;
+        }
+        let name = pool.name.clone().unwrap_or_else(|| "(in no pool)".to_owned());
+        rows.push(row(name, cidr, numbers));
+        for block in pool.blocks.iter().filter(|_| blocks) {
+            let numbers = [block.capacity, block.in_use, block.reserved, block.free];
+            rows.push(row("  block".to_owned(), block.cidr.to_string(), numbers));
+        }
+    }
+    let mut fine =
+        print(session, &["POOL", "CIDR", "TOTAL", "IN USE", "RESERVED", "FREE"], &rows, format)?;
+    for bad in &usage.quarantined {
+        let mark = session.terminal.mark(Mark::Broken);
+        super::get::complain(&format!("{mark} not counted: {bad}"))?;
+        fine = false;
+    }
+    Ok(fine)
+}
+
+fn show_address(session: &Session, ip: &str, format: Format) -> Result<bool, Failure> {
+    let address =
+        net::parse_ip(ip).ok_or_else(|| Failure::new(format!("\"{ip}\" is not an IP address")))?;
+    let Some(holder) = session.resources.ipam_holder(address).map_err(failed)? else {
+        let answer = json!({"address": ip, "inUse": false});
+        return say(session, format, &answer, &format!("{ip} is not assigned\n"));
+    };
+    let handle = holder.handle.clone().unwrap_or_default();
+    let mut text = format!("{ip} is in use, handle {handle}\n");
+    for (name, value) in holder.active_owner.iter().chain(&holder.alternate_owner) {
+        text += &format!("  {name}: {value}\n");
+    }
+    let answer = json!({
+        "address": ip,
+        "inUse": true,
+        "handle": handle,
+        "owner": holder.active_owner,
+        "alternateOwner": holder.alternate_owner,
+    });
+    say(session, format, &answer, &text)
+}
+
+fn say(session: &Session, format: Format, answer: &Value, text: &str) -> Result<bool, Failure> {
+    let shown = format.output.map(|format| structured(format, answer));
+    session.terminal.page(shown.as_deref().unwrap_or(text))?;
+    Ok(true)
+}
+
+fn show_borrowed(session: &Session, format: Format) -> Result<bool, Failure> {
+    let (found, _) = session.resources.ipam_borrowed().map_err(failed)?;
+    let rows = found.into_iter().map(|one| {
+        let (address, block) = (one.address.to_string(), one.block.to_string());
+        vec![address, one.node, block, one.owner, one.kind, one.allocated_to]
+    });
+    let headings = ["ADDRESS", "NODE", "BLOCK", "OWNER", "TYPE", "ALLOCATED TO"];
+    print(session, &headings, &rows.collect::<Vec<_>>(), format)
+}
+
+fn show_settings(session: &Session, format: Format) -> Result<bool, Failure> {
+    let settings = session.resources.ipam_settings().map_err(failed)?;
+    let persistence = settings.kubevirt_address_persistence.unwrap_or_default();
+    let rows = [
+        ("strict affinity", settings.strict_affinity.to_string()),
+        ("automatic blocks", settings.auto_allocate_blocks.to_string()),
+        (
+            "blocks per node",
+            match settings.max_blocks_per_host {
+                0 => "20 (default)".to_owned(),
+                most => most.to_string(),
+            },
+        ),
+        ("virtual machines keep addresses", persistence),
+        ("cool-down of released addresses", format!("{} s", settings.cooldown_seconds)),
+    ];
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    print(session, &["SETTING", "VALUE"], &rows, format)
+}
+
+fn configure(session: &Session, ipam: &Ipam) -> Result<bool, Failure> {
+    let Ipam::Configure {
+        strictaffinity,
+        max_blocks_per_host,
+        kubevirt_ip_persistence,
+        ip_cooldown_seconds,
+    } = ipam
+    else {
+        return Ok(true);
+    };
+    if strictaffinity.is_none()
+        && max_blocks_per_host.is_none()
+        && kubevirt_ip_persistence.is_none()
+        && ip_cooldown_seconds.is_none()
+    {
+        return Err(Failure::new("nothing to set").help("margay ipam configure --help"));
+    }
+    let changed = session.resources.change_ipam_settings(|settings| {
+        settings.strict_affinity = strictaffinity.unwrap_or(settings.strict_affinity);
+        if let Some(most) = max_blocks_per_host {
+            settings.max_blocks_per_host = i64::from(*most);
+        }
+        if let Some(persistence) = kubevirt_ip_persistence {
+            settings.kubevirt_address_persistence = Some(persistence.name().to_owned());
+        }
+        if let Some(seconds) = ip_cooldown_seconds {
+            settings.cooldown_seconds = i64::from(*seconds);
+        }
+    });
+    changed.map_err(failed)?;
+    show_settings(session, Format::default())
+}

@@ -1,0 +1,56 @@
+//! Bare `margay`: what runs here, which store would be used and why, and what to do next.
+
+use store::etcd::Config;
+
+use super::arguments::Place;
+use super::session::{say_waiting, with_surroundings};
+use super::terminal::{Colour, Mark, Terminal};
+use crate::settings::{Choice, Datastore, without_secrets};
+
+/// The text of the overview. It opens nothing that is not there: looking must not leave traces.
+pub(crate) fn text(terminal: Terminal, place: &Place) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let title = format!("margay {version}: a network for Kubernetes and plain Linux hosts\n");
+    let label = |name: &str| terminal.paint(Colour::Bold, &format!("{name:6}"));
+    let store = with_surroundings(place, |surroundings| match surroundings.choose() {
+        Ok(choice) => describe(terminal, &choice),
+        Err(error) => format!("{} {error}", terminal.mark(Mark::Broken)),
+    });
+    let agent = "none runs here (this version is the datastore and its command line)";
+    let next = "margay get nodes · margay apply -f FILE · margay help";
+    format!(
+        "{title}{}  {store}\n{}  {agent}\n{}  {next}\n",
+        label("store"),
+        label("agent"),
+        label("next")
+    )
+}
+
+fn describe(terminal: Terminal, choice: &Choice) -> String {
+    let why = &choice.why;
+    match &choice.datastore {
+        Datastore::Embedded(path) => {
+            let state = if path.exists() { "" } else { ", made by the first write" };
+            format!("{}  ({why}{state})", path.display())
+        }
+        Datastore::Etcd(settings) => {
+            let adjust = |config: &mut Config| config.waiting = Some(say_waiting);
+            let reached = crate::datastore::open_with(&choice.datastore, adjust)
+                .and_then(|store| store.get("/calico/").map(|(_, revision)| revision));
+            let place = match settings.endpoints.as_str() {
+                "" => settings.discovery_srv.clone(),
+                endpoints => without_secrets(endpoints),
+            };
+            match reached {
+                Ok(revision) => {
+                    let mark = terminal.mark(Mark::Fine);
+                    format!("etcd {place}  {mark} revision {revision}  ({why})")
+                }
+                Err(error) => {
+                    let mark = terminal.mark(Mark::Broken);
+                    format!("etcd {place}  {mark} {error}  ({why})")
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Documents from files, with every problem of all of them said at once and where it stands.
+
+use std::path::Path;
+
+use api::Problem;
+use serde_json::Value;
+use store::resources::Name;
+
+use super::arguments::Files;
+use super::failure::Failure;
+use super::session::{DEFAULT_NAMESPACE, spoken};
+use crate::documents::{Calico, Documents, Loaded, Origin};
+
+/// An object of a document, named and in its namespace.
+pub(crate) struct Given {
+    pub(crate) name: Name,
+    pub(crate) object: Value,
+    pub(crate) from: (usize, Origin),
+}
+
+/// All objects of the files, and the files for saying where something stands.
+#[derive(Default)]
+pub(crate) struct Input {
+    pub(crate) objects: Vec<Given>,
+    files: Vec<Documents>,
+}
+
+impl Input {
+    /// Reads files, or says everything that is wrong with them.
+    pub(crate) fn read(files: &Files) -> Result<Self, Failure> {
+        let mut input = Self::default();
+        let mut faults = Vec::new();
+        for path in &files.filename {
+            let mut documents = Documents::read(path, files.recursive);
+            let is_empty = |calico: &Calico| matches!(calico, Calico::Empty(_));
+            documents.faults.retain(|fault| !(files.skip_empty && is_empty(&fault.calico)));
+            // Those of an object are said together with its other problems.
+            let of_files = documents.faults.iter().filter(|fault| fault.object.is_none());
+            faults.extend(of_files.map(ToString::to_string));
+            let is_bare = documents.objects.is_empty() && documents.faults.is_empty();
+            if is_bare && documents.partial.is_empty() && !files.skip_empty {
+                let hint =
+                    if path.is_dir() && !files.recursive { " (-R looks below it)" } else { "" };
+                faults.push(format!("{}: no documents here{hint}", path.display()));
+            }
+            let loaded = std::mem::take(&mut documents.objects);
+            let partial = std::mem::take(&mut documents.partial);
+            input.files.push(documents);
+            for (one, problems) in partial {
+                faults.extend(input.describe_partial(one, problems));
+            }
+            for one in loaded {
+                input.add(one, files.namespace.as_deref(), &mut faults);
+            }
+        }
+        if faults.is_empty() {
+            return Ok(input);
+        }
+        // Who has to go back to the documents wants to do so once.
+        for given in &input.objects {
+            let problems = model::validate::validate(given.name.kind, &given.object);
+            if !problems.is_empty() {
+                faults.extend(input.describe(given, &problems));
+            }
+        }
+        let first = Failure::new("the documents cannot be used; nothing was written");
+        Err(faults.into_iter().fold(first, Failure::detail))
+    }
+
+    fn add(&mut self, loaded: Loaded, namespace: Option<&str>, faults: &mut Vec<String>) {
+        let Loaded { kind, mut object, origin } = loaded;
+        let from = (self.files.len() - 1, origin);
+        let given = object["metadata"]["namespace"].as_str().unwrap_or("").to_owned();
+        if kind.is_namespaced() {
+            match (given.as_str(), namespace) {
+                ("", asked) => {
+                    let asked = asked.unwrap_or(DEFAULT_NAMESPACE);
+                    set_namespace(&mut object, asked);
+                }
+                (given, Some(asked)) if given != asked => faults.push(format!(
+                    "{}: {kind}: metadata.namespace is {given}, but -n says {asked}",
+                    self.place(&from, "metadata.namespace")
+                )),
+                _ => {}
+            }
+        }
+        self.objects.push(Given { name: Name::of(kind, &object), object, from });
+    }
+
+    fn describe_partial(&self, loaded: Loaded, mut problems: Vec<Problem>) -> Vec<String> {
+        let Loaded { kind, object, origin } = loaded;
+        let broken: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
+        // What could not be read is missing now; that it is missing is no second problem.
+        let is_new = |problem: &Problem| {
+            !broken
+                .iter()
+                .any(|path| problem.path.starts_with(path) || path.starts_with(&problem.path))
+        };
+        problems.extend(model::validate::validate(kind, &object).into_iter().filter(is_new));
+        let from = (self.files.len() - 1, origin);
+        self.describe(&Given { name: Name::of(kind, &object), object, from }, &problems)
+    }
+
+    /// Where a field of an object stands: `policy.yaml:9`.
+    pub(crate) fn place(&self, from: &(usize, Origin), field: &str) -> String {
+        let Some(documents) = self.files.get(from.0) else { return String::new() };
+        let file = documents.file(&from.1);
+        match documents.position(&from.1, field) {
+            Some(position) => format!("{file}:{}", position.line),
+            None => file.to_owned(),
+        }
+    }
+
+    fn line(&self, from: &(usize, Origin), field: &str) -> usize {
+        let documents = self.files.get(from.0);
+        let position = documents.and_then(|documents| documents.position(&from.1, field));
+        position.map_or(0, |position| position.line)
+    }
+
+    /// The lines that say what is wrong with one object.
+    pub(crate) fn describe(&self, given: &Given, problems: &[Problem]) -> Vec<String> {
+        let at = self.place(&given.from, "");
+        let title = format!("{} ({at}) is not valid", spoken(&given.name));
+        let mut problems = once_each(problems);
+        // Whoever mends them goes through the file from top to bottom.
+        problems.sort_by_cached_key(|problem| self.line(&given.from, &problem.path));
+        let lines = problems
+            .into_iter()
+            .map(|problem| format!("  {problem}  ({})", self.place(&given.from, &problem.path)));
+        std::iter::once(title).chain(lines).collect()
+    }
+}
+
+/// Calico reports some faults twice, in two naming schemes; people need each once.
+pub(crate) fn once_each(problems: &[Problem]) -> Vec<&Problem> {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut kept: Vec<&Problem> = Vec::new();
+    for problem in problems {
+        // Rules about a whole spec share its path, and each says something else.
+        let is_of_many = matches!(problem.path.as_str(), "" | "spec" | "metadata");
+        let message = if is_of_many { problem.message.as_str() } else { "" };
+        if seen.insert((problem.path.as_str(), message)) {
+            kept.push(problem);
+        }
+    }
+    kept
+}
+
+fn set_namespace(object: &mut Value, namespace: &str) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        // Calico writes the name first and the namespace behind it.
+        let at = usize::from(metadata.contains_key("name"));
+        metadata.shift_insert(at, "namespace".to_owned(), namespace.into());
+    }
+}
+
+/// The files of a command that also takes a kind and names.
+pub(crate) fn files(
+    filename: &[impl AsRef<Path>],
+    recursive: bool,
+    namespace: Option<&str>,
+) -> Files {
+    Files {
+        filename: filename.iter().map(|path| path.as_ref().to_owned()).collect(),
+        recursive,
+        skip_empty: false,
+        namespace: namespace.map(str::to_owned),
+    }
+}

@@ -1,0 +1,208 @@
+//! What a command works with: the datastore that was chosen, the terminal, the history.
+
+use std::path::Path;
+
+use api::Kind;
+use store::Store;
+use store::etcd::{Config, Waiting};
+use store::resources::{Manner, Name, Resources};
+
+use super::arguments::Place;
+use super::explain_field::unknown_kind;
+use super::failure::Failure;
+use super::history::{Change, Entry, History};
+use super::kept_bytes::KeptBytes;
+use super::terminal::Terminal;
+use crate::EMULATED_CALICO_VERSION;
+use crate::settings::Surroundings;
+
+/// The namespace of objects that name none.
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
+
+/// The AS number of a cluster that sets none.
+const DEFAULT_AS_NUMBER: u64 = 64512;
+
+/// A command's surroundings.
+pub(crate) struct Session {
+    pub(crate) terminal: Terminal,
+    pub(crate) store: Store,
+    pub(crate) resources: Resources,
+    pub(crate) history: History,
+    typed: String,
+}
+
+impl Session {
+    /// Opens the datastore that files, variables or flags choose.
+    pub(crate) fn open(place: &Place) -> Result<Self, Failure> {
+        Self::open_with(place, |config| config.waiting = Some(say_waiting))
+    }
+
+    /// The same, with other settings of a connection than the usual ones.
+    pub(crate) fn open_with(
+        place: &Place,
+        adjust: impl FnOnce(&mut Config),
+    ) -> Result<Self, Failure> {
+        with_surroundings(place, |surroundings| {
+            let choice = surroundings.choose().map_err(|error| Failure::new(error.to_string()))?;
+            let opened = crate::datastore::open_with(&choice.datastore, adjust);
+            let store = opened.map_err(|error| {
+                Failure::new(error.to_string()).why(format!("chosen by {}", choice.why))
+            })?;
+            let manner = Manner {
+                calico_version: EMULATED_CALICO_VERSION.to_owned(),
+                rewrite_unchanged: false,
+                keep_changes: true,
+            };
+            Ok(Self {
+                terminal: Terminal::detect(),
+                resources: Resources::new(store.clone(), manner),
+                store,
+                history: History::below(surroundings.state_dir()),
+                typed: typed(),
+            })
+        })
+    }
+
+    /// The AS number of nodes that have none of their own.
+    pub(crate) fn as_number(&self) -> String {
+        let default = Name::cluster(Kind::BgpConfiguration, "default");
+        let stored = self.resources.get(&default).ok();
+        let number = stored.and_then(|stored| stored.object["spec"]["asNumber"].as_u64());
+        number.unwrap_or(DEFAULT_AS_NUMBER).to_string()
+    }
+
+    /// The identifier of the cluster whose datastore this is, once it has one.
+    pub(crate) fn cluster(&self) -> Option<String> {
+        let information = Name::cluster(Kind::ClusterInformation, "default");
+        let stored = self.resources.get(&information).ok()?;
+        let guid = stored.object["spec"]["clusterGUID"].as_str();
+        guid.filter(|guid| !guid.is_empty()).map(str::to_owned)
+    }
+
+    /// Where the datastore is, in words that mean the same from every folder.
+    pub(crate) fn place(&self) -> String {
+        let described = self.store.describe();
+        match (&self.store, std::fs::canonicalize(&described)) {
+            (Store::Sqlite(_), Ok(path)) => path.display().to_string(),
+            _ => described,
+        }
+    }
+
+    /// Keeps what the requests of this command changed, as [`Session::record`] does.
+    pub(crate) fn record_changes(&self) -> Recorded {
+        let changes = self.resources.take_changes().into_iter().map(|change| {
+            let (before, before_revision) = change.before.unzip();
+            Change {
+                name: spoken(&change.name),
+                key: change.name.key(),
+                before: before.map(KeptBytes),
+                before_revision,
+                revision: change.revision,
+                digest: change.digest,
+                stands_for: None,
+            }
+        });
+        self.record(changes.collect(), None)
+    }
+
+    /// Keeps what a write changed, so that it can be taken back. An empty write leaves no trace.
+    pub(crate) fn record(&self, changes: Vec<Change>, undoes: Option<u64>) -> Recorded {
+        if changes.is_empty() {
+            return Recorded::Nothing;
+        }
+        let entry = Entry {
+            time: crate::clock::now(),
+            command: self.typed.clone(),
+            store: self.place(),
+            cluster: self.cluster(),
+            undoes,
+            changes,
+        };
+        match self.history.record(&entry) {
+            Ok(number) => Recorded::Number(number),
+            Err(error) if !self.history.has_place() => Recorded::Not(error.to_string()),
+            Err(error) => Recorded::Not(format!("the history cannot be written: {error}")),
+        }
+    }
+}
+
+/// What the history made of a write.
+pub(crate) enum Recorded {
+    /// There was nothing to keep.
+    Nothing,
+    /// It is kept under this number.
+    Number(u64),
+    /// It could not be kept; why.
+    Not(String),
+}
+
+impl Recorded {
+    /// The number to take it back by.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Nothing | Self::Not(_) => None,
+        }
+    }
+
+    /// How to take it back, as the last line of an answer.
+    pub(crate) fn line(&self) -> String {
+        match self {
+            Self::Nothing => String::new(),
+            Self::Number(number) => format!("undo: margay undo {number}\n"),
+            Self::Not(why) => {
+                format!("undo: not possible, {why}\n")
+            }
+        }
+    }
+}
+
+/// A wait that takes more than a moment is said, on standard error.
+pub(crate) fn say_waiting(waiting: &Waiting) {
+    let _ = super::get::complain(&waiting.to_string());
+}
+
+/// Reads the environment once, and lets the caller ask it.
+pub(crate) fn with_surroundings<T>(place: &Place, ask: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+    let variable = |name: &str| std::env::var(name).ok();
+    let read = |path: &Path| std::fs::read(path);
+    ask(&Surroundings {
+        config: place.config.as_deref(),
+        store: place.store.as_deref(),
+        variable: &variable,
+        read: &read,
+        is_root: rustix::process::geteuid().is_root(),
+    })
+}
+
+fn typed() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    std::iter::once("margay".to_owned()).chain(words.map(quoted)).collect::<Vec<_>>().join(" ")
+}
+
+/// A word of a command line as a shell takes it.
+fn quoted(word: String) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=,@%+-".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// The kind that somebody typed.
+pub(crate) fn kind_of(typed: &str) -> Result<Kind, Failure> {
+    Kind::from_alias(typed).ok_or_else(|| unknown_kind(typed))
+}
+
+/// The object that somebody typed.
+pub(crate) fn name_of(kind: Kind, namespace: Option<&str>, name: &str) -> Name {
+    match kind.is_namespaced() {
+        true => Name::namespaced(kind, namespace.unwrap_or(DEFAULT_NAMESPACE), name),
+        false => Name::cluster(kind, name),
+    }
+}
+
+/// An object for people: `NetworkPolicy shop/web`.
+pub(crate) fn spoken(name: &Name) -> String {
+    name.spoken()
+}

@@ -1,0 +1,359 @@
+//! The commands that change the datastore. Each keeps what was there before, and says how to take
+//! it back.
+
+use std::io::{self, BufRead, IsTerminal, Write as _};
+use std::time::Duration;
+
+use api::Kind;
+use serde_json::{Value, json};
+use store::resources::{Applied, Error, Name, Together, Verb, Written};
+
+use super::arguments::{Delete, Label, Patch, PatchType, Structured, Write};
+use super::failure::Failure;
+use super::read_documents::{Given, Input, files, once_each};
+use super::session::{Recorded, Session, kind_of, name_of, spoken};
+use super::terminal::Mark;
+
+/// Creates, applies or replaces the objects of documents: all of them, or none.
+pub(crate) fn documents(session: &Session, verb: Verb, write: &Write) -> Result<bool, Failure> {
+    let input = Input::read(&write.files)?;
+    let mut account = Account::default();
+    let mut pending: Vec<&Given> = input.objects.iter().collect();
+    refuse_before_first_write(session, &input, &mut account)?;
+    if !account.refused.is_empty() {
+        return account.finish(session, write.format.output);
+    }
+    session.resources.initialise().map_err(|error| Failure::new(error.to_string()))?;
+    loop {
+        let objects: Vec<Value> = pending.iter().map(|given| given.object.clone()).collect();
+        let results = session.resources.write_all(verb, &objects, Together::AllOrNothing);
+        let n_skipped_before = account.n_skipped;
+        let mut untried = Vec::new();
+        for (given, result) in pending.into_iter().zip(results) {
+            match result {
+                Err(Error::NotAttempted(_)) => untried.push(given),
+                Err(error) if write.skip_exists && error.is_already_exists() => {
+                    account.n_skipped += 1;
+                }
+                Ok(written) => account.add(written),
+                Err(error) => account.refuse(&input, given, error),
+            }
+        }
+        // What was held up only by objects that are to be skipped gets another turn.
+        let is_in_the_way = account.n_skipped > n_skipped_before && account.refused.is_empty();
+        if untried.is_empty() || !is_in_the_way {
+            account.n_untried = untried.len();
+            return account.finish(session, write.format.output);
+        }
+        pending = untried;
+    }
+}
+
+/// A store that was never written gets its first objects (tiers, cluster information) only when
+/// what is to be written is good.
+fn refuse_before_first_write(
+    session: &Session,
+    input: &Input,
+    account: &mut Account,
+) -> Result<(), Failure> {
+    let cluster = name_of(Kind::ClusterInformation, None, "default");
+    match session.resources.get(&cluster) {
+        Err(error) if error.is_not_found() => {}
+        Err(error @ Error::Store(_)) => return Err(Failure::new(error.to_string())),
+        _ => return Ok(()),
+    }
+    let objects: Vec<Value> = input.objects.iter().map(|given| given.object.clone()).collect();
+    for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
+        match preview {
+            Ok(_) => account.n_untried += 1,
+            Err(error) => account.refuse(input, given, error),
+        }
+    }
+    if account.refused.is_empty() {
+        account.n_untried = 0;
+    }
+    Ok(())
+}
+
+fn bare(path: &str) -> String {
+    path.split('.').map(|step| step.split('[').next().unwrap_or(step)).collect::<Vec<_>>().join(".")
+}
+
+/// What became of the objects of one command.
+#[derive(Default)]
+struct Account {
+    n_created: usize,
+    n_changed: usize,
+    n_unchanged: usize,
+    n_removed: usize,
+    n_skipped: usize,
+    n_untried: usize,
+    revision: i64,
+    is_removal: bool,
+    changed: Vec<String>,
+    refused: Vec<String>,
+    help: Option<String>,
+}
+
+impl Account {
+    fn add(&mut self, written: Written) {
+        self.revision = self.revision.max(written.revision);
+        match written.applied {
+            Applied::Created => self.n_created += 1,
+            Applied::Changed => self.n_changed += 1,
+            Applied::Unchanged => self.n_unchanged += 1,
+        }
+        if written.applied != Applied::Unchanged {
+            self.changed.push(spoken(&written.name));
+        }
+    }
+
+    fn refuse(&mut self, input: &Input, given: &Given, error: Error) {
+        if let Error::Invalid { problems, .. } = &error {
+            self.refused.extend(input.describe(given, problems));
+            self.help = problems.first().map(|problem| {
+                format!("margay help field {}.{}", given.name.kind, bare(&problem.path))
+            });
+            return;
+        }
+        let (name, error) = (spoken(&given.name), error.to_string());
+        let at = input.place(&given.from, "");
+        self.refused.push(match error.starts_with(&name) {
+            true => format!("{error}  ({at})"),
+            false => format!("{name} ({at}): {error}"),
+        });
+    }
+
+    fn counts(&self) -> [(usize, &'static str); 5] {
+        [
+            (self.n_created, "created"),
+            (self.n_changed, "changed"),
+            (self.n_removed, "removed"),
+            (self.n_unchanged, "unchanged"),
+            (self.n_skipped, "skipped"),
+        ]
+    }
+
+    fn summary(&self) -> String {
+        let counts = self.counts().into_iter().filter(|(count, _)| *count > 0);
+        counts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn finish(self, session: &Session, format: Option<Structured>) -> Result<bool, Failure> {
+        let done = !self.changed.is_empty();
+        let recorded = session.record_changes();
+        if self.refused.is_empty() {
+            return self.report(session, format, &recorded);
+        }
+        let verb = if self.is_removal { "removed" } else { "written" };
+        let what = match (done, self.n_untried) {
+            (false, 0) => format!("nothing was {verb}"),
+            (false, 1) => format!("nothing was {verb}, 1 good object was left alone too"),
+            (false, n) => format!("nothing was {verb}, {n} good objects were left alone too"),
+            (true, _) => format!("only a part was {verb}: {}", self.summary()),
+        };
+        let failure = self.refused.into_iter().fold(Failure::new(what), Failure::detail);
+        let failure = match self.help {
+            Some(help) => failure.help(help),
+            None => failure,
+        };
+        Err(failure.undo(&recorded.line()))
+    }
+
+    fn report(
+        &self,
+        session: &Session,
+        format: Option<Structured>,
+        recorded: &Recorded,
+    ) -> Result<bool, Failure> {
+        let mut out = io::stdout().lock();
+        if let Some(format) = format {
+            let counts = self.counts().into_iter().map(|(count, word)| (word, json!(count)));
+            let rest = [
+                ("revision", json!(self.revision)),
+                ("objects", json!(self.changed)),
+                ("undo", json!(recorded.number())),
+            ];
+            let answer: Value =
+                counts.chain(rest).map(|(name, value)| (name.to_owned(), value)).collect();
+            out.write_all(super::structured(format, &answer).as_bytes())?;
+            return Ok(true);
+        }
+        let mark = session.terminal.mark(Mark::Fine);
+        match (self.summary().as_str(), self.revision) {
+            ("", _) => writeln!(out, "{mark} nothing to do")?,
+            (summary, 0) => writeln!(out, "{mark} {summary}")?,
+            (summary, revision) => writeln!(out, "{mark} {summary}   (revision {revision})")?,
+        }
+        out.write_all(recorded.line().as_bytes())?;
+        Ok(true)
+    }
+}
+
+/// Removes objects by name or by documents.
+pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure> {
+    let mut names: Vec<Name> = match &delete.kind {
+        Some(kind) => {
+            let kind = kind_of(kind)?;
+            let namespace = delete.namespace.as_deref();
+            delete.names.iter().map(|name| name_of(kind, namespace, name)).collect()
+        }
+        None => {
+            let files = files(&delete.filename, delete.recursive, delete.namespace.as_deref());
+            Input::read(&files)?.objects.into_iter().map(|given| given.name).collect()
+        }
+    };
+    if names.is_empty() {
+        return Err(Failure::new("no names given").help("margay delete KIND NAME…, or -f FILE"));
+    }
+    let mut account = Account { is_removal: true, ..Account::default() };
+    if !delete.skip_not_exists {
+        for name in &names {
+            let missing = session.resources.get(name).err().filter(Error::is_not_found);
+            account.refused.extend(missing.map(|error| error.to_string()));
+        }
+        if !account.refused.is_empty() {
+            account.n_untried = names.len() - account.refused.len();
+            return account.finish(session, None);
+        }
+    }
+    confirm(delete, &names)?;
+    // A tier can go only after the policies in it.
+    names.sort_by_key(|name| name.kind == Kind::Tier);
+    for name in names {
+        match session.resources.delete(&name, None) {
+            Ok(_) => {
+                account.n_removed += 1;
+                account.changed.push(spoken(&name));
+            }
+            Err(error) if delete.skip_not_exists && error.is_not_found() => account.n_skipped += 1,
+            Err(error) => account.refused.push(error.to_string()),
+        }
+    }
+    account.finish(session, None)
+}
+
+/// Asks on a terminal; elsewhere a removal must have been meant.
+fn confirm(delete: &Delete, names: &[Name]) -> Result<(), Failure> {
+    if delete.yes {
+        return Ok(());
+    }
+    let list: Vec<String> = names.iter().map(spoken).collect();
+    if !io::stdin().is_terminal() {
+        return Err(list.into_iter().fold(
+            Failure::new("nothing was removed: nobody is there to ask").help("add --yes"),
+            Failure::detail,
+        ));
+    }
+    let mut error_stream = io::stderr().lock();
+    // In one piece, so that what is typed meanwhile does not show up in the middle of it.
+    let question = format!("This removes:\n  {}\nGo on? [y/N] ", list.join("\n  "));
+    error_stream.write_all(question.as_bytes())?;
+    error_stream.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::new("nothing was removed")),
+    }
+}
+
+/// Changes some fields of one object.
+pub(crate) fn patch(session: &Session, patch: &Patch) -> Result<bool, Failure> {
+    let name = name_of(kind_of(&patch.one.kind)?, patch.one.namespace.as_deref(), &patch.one.name);
+    let given = text::yaml::parse(patch.patch.as_bytes())
+        .map_err(|error| Failure::new("the patch cannot be read").why(error.to_string()))?;
+    edit(session, &name, |object| {
+        let patched = match patch.kind_of_patch {
+            PatchType::Strategic => text::patch::strategic(object, &given),
+            PatchType::Merge => {
+                let mut merged = object.clone();
+                text::patch::merge(&mut merged, &given);
+                Ok(merged)
+            }
+            PatchType::Json => text::patch::operations(object, &given),
+        };
+        patched.map_err(|error| Failure::new("the patch does not fit").why(error.to_string()))
+    })
+}
+
+/// Sets or removes a label of one object.
+pub(crate) fn label(session: &Session, label: &Label) -> Result<bool, Failure> {
+    let name = name_of(kind_of(&label.one.kind)?, label.one.namespace.as_deref(), &label.one.name);
+    edit(session, &name, |object| {
+        let mut object = object.clone();
+        let labels = object["metadata"]
+            .as_object_mut()
+            .map(|metadata| metadata.entry("labels").or_insert_with(|| json!({})))
+            .and_then(Value::as_object_mut)
+            .ok_or_else(|| Failure::new("the object has no metadata"))?;
+        if label.remove {
+            let key = &label.label;
+            return match labels.shift_remove(key) {
+                Some(_) => Ok(object),
+                None => Err(Failure::new(format!("{} has no label {key}", spoken(&name)))),
+            };
+        }
+        let (key, value) = label.label.split_once('=').ok_or_else(|| {
+            Failure::new(format!("\"{}\" is not a label", label.label)).help("key=value")
+        })?;
+        match labels.get(key).and_then(Value::as_str) {
+            Some(old) if old != value && !label.overwrite => {
+                Err(Failure::new(format!("{} has the label {key}={old} already", spoken(&name)))
+                    .help("--overwrite to change it"))
+            }
+            _ => {
+                labels.insert(key.to_owned(), value.into());
+                Ok(object)
+            }
+        }
+    })
+}
+
+/// Reads, changes and writes one object back at the revision that was read; tries again when
+/// somebody else wrote in between.
+fn edit(
+    session: &Session,
+    name: &Name,
+    change: impl Fn(&Value) -> Result<Value, Failure>,
+) -> Result<bool, Failure> {
+    const ATTEMPTS_MAX: u64 = 20;
+    for attempt in 1.. {
+        let stored =
+            session.resources.get(name).map_err(|error| Failure::new(error.to_string()))?;
+        let changed = change(&stored.object)?;
+        let decoded = super::decode_user(name.kind, changed).map_err(|problems| {
+            let refused =
+                Failure::new(format!("{} would not be valid; nothing was written", spoken(name)));
+            once_each(&problems).into_iter().map(ToString::to_string).fold(refused, Failure::detail)
+        })?;
+        let is_another = decoded["kind"] != name.kind.name();
+        if is_another || Name::of(name.kind, &decoded) != *name {
+            return Err(Failure::new(format!("{} stays under its kind and name", spoken(name)))
+                .why("kind, metadata.name and metadata.namespace cannot be changed")
+                .help("margay create for a new object, margay delete for the old one"));
+        }
+        match session.resources.write(Verb::Update, &decoded) {
+            Ok(written) => {
+                let mut account = Account::default();
+                account.add(written);
+                return account.finish(session, None);
+            }
+            Err(Error::Conflict(_)) if attempt < ATTEMPTS_MAX => {
+                // Those who edit at the same time must not come back at the same time.
+                let own_ms = u64::from(std::process::id()) % 7;
+                std::thread::sleep(Duration::from_millis(attempt * 2 + own_ms));
+            }
+            Err(Error::Invalid { problems, .. }) => {
+                let refused = Failure::new(format!(
+                    "{} would not be valid; nothing was written",
+                    spoken(name)
+                ));
+                let lines = once_each(&problems).into_iter().map(ToString::to_string);
+                return Err(lines.fold(refused, Failure::detail));
+            }
+            Err(error) => return Err(Failure::new(error.to_string())),
+        }
+    }
+    unreachable!("the loop ends by returning")
+}
