@@ -1,0 +1,96 @@
+//! Measures what the project claims about speed and size, and prints it beside the aims; with
+//! the real calicoctl at hand, beside that too, in the same run on the same machine.
+
+mod command_line;
+mod home;
+mod latency;
+mod memory;
+mod objects;
+mod process;
+mod report;
+mod samples;
+mod selectors;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::{Parser, ValueEnum};
+
+/// Measures Margay.
+#[derive(Debug, Parser)]
+struct Options {
+    /// What to measure; everything if nothing is named.
+    what: Vec<What>,
+    /// The real calicoctl, to measure beside ours (or the variable CALICOCTL).
+    #[arg(long)]
+    calicoctl: Option<PathBuf>,
+    /// Count instructions of the reading commands with valgrind as well; takes minutes.
+    #[arg(long)]
+    instructions: bool,
+    /// How to print.
+    #[arg(short, long, default_value = "table")]
+    output: Form,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    CommandLine,
+    Selectors,
+    Latency,
+    Memory,
+    Objects,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    Table,
+    Json,
+}
+
+impl Options {
+    /// Says on standard error how far we are.
+    fn say(&self, what: &str) {
+        let _ = writeln!(std::io::stderr().lock(), "measuring: {what}");
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut out = std::io::stdout().lock();
+    // The processes that the measurements start are this program again.
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [process::LAUNCH, ..] => return process::launch(&words[1..]),
+        [latency::WRITE, address] => {
+            drop(out);
+            return latency::write(address);
+        }
+        [memory::CACHE, address, form] => {
+            return Ok(out.write_all(memory::hold(address, form)?.as_bytes())?);
+        }
+        _ => {}
+    }
+    if cfg!(debug_assertions) {
+        bail!("measure with --release");
+    }
+    let mut options = Options::parse();
+    options.calicoctl = options.calicoctl.or_else(|| std::env::var_os("CALICOCTL").map(Into::into));
+    let mut figures = Vec::new();
+    for what in What::value_variants() {
+        if !options.what.is_empty() && !options.what.contains(what) {
+            continue;
+        }
+        figures.extend(match what {
+            What::CommandLine => command_line::measure(&options)?,
+            What::Selectors => selectors::measure()?,
+            What::Latency => latency::measure(&options)?,
+            What::Memory => memory::measure(&options)?,
+            What::Objects => objects::measure()?,
+        });
+    }
+    let text = match options.output {
+        Form::Table => report::table(&figures),
+        Form::Json => report::json(&figures),
+    };
+    Ok(out.write_all(text.as_bytes())?)
+}

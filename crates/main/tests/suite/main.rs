@@ -1,0 +1,28 @@
+//! The program as its users meet it: the real binary, on the embedded store and on a real etcd.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "all of this is test code, but the lints know only test functions"
+)]
+
+mod crash;
+mod harness;
+mod history;
+mod life;
+mod outage;
+mod printing;
+mod quarantine;
+mod same_bytes;
+mod terminal;
+mod watch;
+
+// The members, the silent proxy and the certificates are those of the store's own suite.
+#[path = "../../../edge/store/tests/suite/certificates.rs"]
+mod certificates;
+#[allow(dead_code, reason = "the store's suite needs more of it")]
+#[path = "../../../edge/store/tests/suite/member.rs"]
+mod member;
+#[allow(dead_code, reason = "the store's suite needs more of it")]
+#[path = "../../../edge/store/tests/suite/proxy.rs"]
+mod proxy;

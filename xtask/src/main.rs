@@ -1,0 +1,37 @@
+//! Everything scripted in this repository: `cargo xtask help`.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a build tool talks to its terminal")]
+
+mod corpora;
+mod fuzz;
+mod tidy;
+mod verify;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask verify                             everything below; what CI runs
+cargo xtask tidy                               rings, licences, the code map, sizes
+cargo xtask corpora [--dir DIR] [TOPIC...]     recorded behaviour of real Calico
+cargo xtask fuzz [--seconds N] [TARGET...]     every decoder on hostile input";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.first().map(String::as_str) {
+        Some("corpora") => corpora::command(&arguments[1..]),
+        Some("fuzz") => fuzz::command(&arguments[1..]),
+        Some("tidy") => tidy::command(),
+        Some("verify") => verify::command(),
+        _ => {
+            println!("{HELP}");
+            Ok(true)
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Everything that must hold before a change lands, with the seconds each stage took.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+use crate::{corpora, fuzz, tidy};
+
+type Stage = (&'static str, fn(&Path) -> anyhow::Result<bool>);
+
+/// In the order in which a mistake is cheapest to find.
+const STAGES: &[Stage] = &[
+    ("packages", packages),
+    ("fmt", |root| cargo(root, &["fmt", "--all", "--check"])),
+    ("clippy", clippy),
+    ("test", |root| cargo(root, &["test", "--workspace", "--quiet"])),
+    ("corpora", |_| corpora::command(&[])),
+    ("fuzz", |_| fuzz::command(&["--seconds".into(), "8".into()])),
+];
+
+/// `cargo xtask verify`; stops at the first stage that fails.
+pub(crate) fn command() -> anyhow::Result<bool> {
+    let root = tidy::project_root();
+    let mut report = Vec::new();
+    for (name, run) in STAGES {
+        println!("== {name}");
+        let started = Instant::now();
+        let passed = run(&root).with_context(|| format!("while running the stage {name}"))?;
+        report.push(format!("{name} {:.0} s", started.elapsed().as_secs_f32()));
+        if !passed {
+            println!("verify: FAILED in {name}; {}", report.join(", "));
+            return Ok(false);
+        }
+    }
+    println!("verify: passed; {}", report.join(", "));
+    Ok(true)
+}
+
+fn clippy(root: &Path) -> anyhow::Result<bool> {
+    cargo(root, &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
+}
+
+fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
+    let mut command = Command::new("cargo");
+    let status = command.args(arguments).current_dir(root).status();
+    Ok(status.with_context(|| format!("while running cargo {}", arguments.join(" ")))?.success())
+}
+
+/// The programs that tests run beside ours, by the name of their Debian package.
+const PACKAGES: &[(&str, &str)] = &[("etcd", "etcd-server"), ("openssl", "openssl")];
+
+/// Installs what is missing where that is possible; tests say aloud what they skip without it.
+fn packages(_root: &Path) -> anyhow::Result<bool> {
+    let missing: Vec<_> = PACKAGES.iter().filter(|(program, _)| !is_installed(program)).collect();
+    if missing.is_empty() {
+        return Ok(true);
+    }
+    let names: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    if !is_installed("apt-get") {
+        println!("not installed: {}; tests that need them are skipped", names.join(" "));
+        return Ok(true);
+    }
+    println!("installing {}", names.join(" "));
+    apt(&["update", "-qq"])?;
+    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    install.extend(&names);
+    apt(&install)?;
+    Ok(true)
+}
+
+fn apt(arguments: &[&str]) -> anyhow::Result<()> {
+    let status = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdout(std::process::Stdio::null())
+        .status()
+        .context("while running apt-get")?;
+    if !status.success() {
+        bail!("apt-get {} ended with {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// Whether a program is on the path.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
