@@ -339,3 +339,16 @@ fn odd_names_of_files_are_read() {
     command.arg(Path::new("odd dir").join(OsStr::from_bytes(b"\xff\xfe.yaml")));
     assert_eq!(command.output().unwrap().status.code(), Some(0));
 }
+
+#[test]
+fn a_source_without_an_end_is_refused_and_a_pipe_in_a_folder_passed_over() {
+    let world = World::new();
+    let endless = world.margay(&["validate", "-f", "/dev/zero"]);
+    assert_eq!(endless.code, Some(2));
+    assert!(endless.err.contains("/dev/zero: larger than 1 GiB"), "{}", endless.err);
+    let folder = world.dir.path().join("folder");
+    fs::create_dir(&folder).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.join("a.yaml")).status().unwrap().success());
+    fs::write(folder.join("b.yaml"), set("b", "[10.0.0.0/8]")).unwrap();
+    assert_eq!(world.margay(&["validate", "-f", "folder"]).code, Some(0));
+}

@@ -111,8 +111,8 @@ impl Documents {
         let mut documents = Self::default();
         if path == Path::new("-") {
             let mut bytes = Vec::new();
-            match io::stdin().lock().read_to_end(&mut bytes) {
-                Ok(_) => documents.add("-".to_owned(), bytes),
+            match read_bounded(io::stdin().lock(), &mut bytes) {
+                Ok(()) => documents.add("-".to_owned(), bytes),
                 Err(error) => documents.unreadable("-", "read", &error),
             }
             return documents;
@@ -120,7 +120,7 @@ impl Documents {
         for file in files(path, recursive) {
             let name = |path: &Path| path.display().to_string();
             match file {
-                Ok(file) => match fs::read(&file) {
+                Ok(file) => match read_file(&file) {
                     Ok(bytes) => documents.add(name(&file), bytes),
                     Err(error) => {
                         let step = if file.is_dir() { "read" } else { "open" };
@@ -213,6 +213,23 @@ impl Documents {
     }
 }
 
+/// Far more than any file of documents; without an end, a device would fill the memory.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read_bounded(fs::File::open(path)?, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_bounded(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let n_read = source.take(FILE_BYTES_MAX + 1).read_to_end(bytes)?;
+    match n_read as u64 > FILE_BYTES_MAX {
+        true => Err(io::Error::other("larger than 1 GiB")),
+        false => Ok(()),
+    }
+}
+
 /// The system's words for a fault, without Rust's number behind them.
 pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
@@ -252,10 +269,15 @@ fn walk(folder: &Path, recursive: bool, found: &mut Vec<Found>) {
             if recursive {
                 walk(&path, recursive, found);
             }
-        } else if is_document(&path) {
+        } else if is_document(&path) && !is_special(&path) {
             found.push(Ok(path));
         }
     }
+}
+
+/// A pipe or device in a folder is nobody's document, and reading it may never end.
+fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|data| !data.is_file() && !data.is_dir())
 }
 
 fn is_document(path: &Path) -> bool {
