@@ -9,7 +9,7 @@ use api::{CalicoError, Problem};
 use net::Port;
 use serde_json::{Map, Value};
 
-use super::path::Path;
+use super::path::{self, Path};
 
 mod tags;
 
@@ -42,7 +42,7 @@ impl Search {
         let none = Map::new();
         let fields = value.as_object().unwrap_or(&none);
         for field in object.fields {
-            let value = fields.get(field.name).unwrap_or(&Value::Null);
+            let value = path::field(fields, field.name).unwrap_or(&Value::Null);
             if value.is_null() && passes_absent(field.checks) {
                 continue;
             }

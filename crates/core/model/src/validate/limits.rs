@@ -8,7 +8,7 @@ use api::{CalicoError, Kind, Problem};
 use net::Cidr;
 use serde_json::Value;
 
-use super::path::Path;
+use super::path::{self, Path};
 
 mod pattern;
 
@@ -32,7 +32,7 @@ impl Search {
     fn object(&mut self, object: &Object, value: &Value, path: &Path<'_>, depth: usize) {
         let Value::Object(fields) = value else { return };
         for field in object.fields {
-            let value = fields.get(field.name);
+            let value = path::field(fields, field.name);
             if value.is_none() && !field.required {
                 continue;
             }

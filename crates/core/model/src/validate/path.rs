@@ -2,6 +2,20 @@
 
 use std::fmt;
 
+use serde_json::{Map, Value};
+
+/// Objects up to this size are searched rather than hashed into.
+const SEARCHED_MAX: usize = 8;
+
+/// A field of an object. Most objects are small and most fields that are asked for are not there:
+/// comparing a few names is then several times faster than hashing one.
+pub(super) fn field<'v>(fields: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
+    match fields.len() {
+        0..=SEARCHED_MAX => fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value),
+        _ => fields.get(name),
+    }
+}
+
 /// A path like `spec.ingress[0].action`, as a chain of steps on the stack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path<'p> {

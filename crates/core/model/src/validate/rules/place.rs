@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use api::{CalicoError, Problem};
 use serde_json::Value;
 
+use crate::validate::path;
+
 /// A value inside an object, and how to get there.
 pub(crate) struct Place<'a> {
     /// The JSON path; empty for the object itself.
@@ -25,13 +27,17 @@ impl<'a> Place<'a> {
     pub(crate) fn path_of(&self, field: &str) -> String {
         match self.path.as_str() {
             "" => field.to_owned(),
-            path => format!("{path}.{field}"),
+            path => [path, ".", field].concat(),
         }
+    }
+
+    fn get(&self, field: &str) -> Option<&'a Value> {
+        self.value.as_object().and_then(|fields| path::field(fields, field))
     }
 
     /// The field, if it is there and not null.
     pub(crate) fn at(&self, field: &str) -> Option<Place<'a>> {
-        let value = self.value.get(field).filter(|value| !value.is_null())?;
+        let value = self.get(field).filter(|value| !value.is_null())?;
         Some(Place { path: self.path_of(field), value, kind: self.kind })
     }
 
@@ -64,32 +70,32 @@ impl<'a> Place<'a> {
 
     /// Whether the field is there.
     pub(crate) fn has(&self, field: &str) -> bool {
-        self.value.get(field).is_some_and(|value| !value.is_null())
+        self.get(field).is_some_and(|value| !value.is_null())
     }
 
     /// The text of a field; empty if there is none.
     pub(crate) fn text(&self, field: &str) -> &'a str {
-        self.value.get(field).and_then(Value::as_str).unwrap_or_default()
+        self.get(field).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// Whether the field is there and true.
     pub(crate) fn flag(&self, field: &str) -> bool {
-        self.value.get(field).and_then(Value::as_bool).unwrap_or_default()
+        self.get(field).and_then(Value::as_bool).unwrap_or_default()
     }
 
     /// The number of a field; 0 if there is none.
     pub(crate) fn number(&self, field: &str) -> i64 {
-        self.value.get(field).and_then(whole_number).unwrap_or_default()
+        self.get(field).and_then(whole_number).unwrap_or_default()
     }
 
     /// Whether the list field has items.
     pub(crate) fn has_items(&self, field: &str) -> bool {
-        self.value.get(field).and_then(Value::as_array).is_some_and(|items| !items.is_empty())
+        self.get(field).and_then(Value::as_array).is_some_and(|items| !items.is_empty())
     }
 
     /// Whether the list field holds this text.
     pub(crate) fn lists(&self, field: &str, wanted: &str) -> bool {
-        let items = self.value.get(field).and_then(Value::as_array);
+        let items = self.get(field).and_then(Value::as_array);
         items.is_some_and(|items| items.iter().any(|item| item == wanted))
     }
 
@@ -100,12 +106,12 @@ impl<'a> Place<'a> {
 
     /// A field's value as Calico prints it in messages.
     pub(crate) fn printed_field(&self, field: &str) -> String {
-        self.value.get(field).map_or_else(String::new, go_text)
+        self.get(field).map_or_else(String::new, go_text)
     }
 
     /// A list field as Calico prints it in messages, be it there or not.
     pub(crate) fn printed_list(&self, field: &str) -> String {
-        self.value.get(field).map_or_else(|| "[]".to_owned(), go_text)
+        self.get(field).map_or_else(|| "[]".to_owned(), go_text)
     }
 
     /// This object as Calico prints a struct with these text or number fields.
