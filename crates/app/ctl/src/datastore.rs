@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use api::Kind;
+use serde_json::Value;
 use store::etcd::{Config, Pem};
+use store::resources::{Name, Resources};
 use store::{Error, Store, etcd, sqlite};
 
 use crate::settings::{Datastore, EtcdSettings};
@@ -43,6 +46,23 @@ fn config(settings: &EtcdSettings) -> Config {
         certificate: pem(&settings.cert, &settings.cert_file),
         key: pem(&settings.key, &settings.key_file),
         ..Config::default()
+    }
+}
+
+/// The AS number of a cluster that sets none.
+const DEFAULT_AS_NUMBER: &str = "64512";
+
+/// The AS number that nodes without one of their own have; `unknown` while the store does not
+/// tell.
+pub(crate) fn cluster_as_number(resources: &Resources) -> String {
+    match resources.get(&Name::cluster(Kind::BgpConfiguration, "default")) {
+        Ok(stored) => match stored.object.pointer("/spec/asNumber") {
+            Some(Value::Number(number)) => number.to_string(),
+            Some(Value::String(text)) => text.clone(),
+            _ => DEFAULT_AS_NUMBER.to_owned(),
+        },
+        Err(error) if error.is_not_found() => DEFAULT_AS_NUMBER.to_owned(),
+        Err(_) => "unknown".to_owned(),
     }
 }
 

@@ -14,9 +14,6 @@ use super::stop::Stop;
 use crate::EMULATED_CALICO_VERSION;
 use crate::settings::{CALICO_CONFIG_FILE, Surroundings};
 
-/// The AS number of a cluster that has none set.
-const DEFAULT_AS_NUMBER: &str = "64512";
-
 /// One run of a command.
 pub(crate) struct Session<'s> {
     /// The command line.
@@ -56,16 +53,9 @@ impl<'s> Datastore<'s> {
 
     /// The AS number that nodes without one of their own have.
     pub(crate) fn as_number(&self) -> String {
-        let unknown = || "unknown".to_owned();
-        let Ok(resources) = self.open() else { return unknown() };
-        match resources.get(&Name::cluster(Kind::BgpConfiguration, "default")) {
-            Ok(stored) => match stored.object.pointer("/spec/asNumber") {
-                Some(Value::Number(number)) => number.to_string(),
-                Some(Value::String(text)) => text.clone(),
-                _ => DEFAULT_AS_NUMBER.to_owned(),
-            },
-            Err(error) if error.is_not_found() => DEFAULT_AS_NUMBER.to_owned(),
-            Err(_) => unknown(),
+        match self.open() {
+            Ok(resources) => crate::datastore::cluster_as_number(resources),
+            Err(_) => "unknown".to_owned(),
         }
     }
 }

@@ -19,9 +19,6 @@ use crate::settings::Surroundings;
 /// The namespace of objects that name none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// The AS number of a cluster that sets none.
-const DEFAULT_AS_NUMBER: u64 = 64512;
-
 /// A command's surroundings.
 pub(crate) struct Session {
     pub(crate) terminal: Terminal,
@@ -65,10 +62,7 @@ impl Session {
 
     /// The AS number of nodes that have none of their own.
     pub(crate) fn as_number(&self) -> String {
-        let default = Name::cluster(Kind::BgpConfiguration, "default");
-        let stored = self.resources.get(&default).ok();
-        let number = stored.and_then(|stored| stored.object["spec"]["asNumber"].as_u64());
-        number.unwrap_or(DEFAULT_AS_NUMBER).to_string()
+        crate::datastore::cluster_as_number(&self.resources)
     }
 
     /// The identifier of the cluster whose datastore this is, once it has one.
