@@ -1,12 +1,6 @@
 //! Differentiated services code points: a number from 0 to 63 or a well-known name.
 
-use std::convert::Infallible;
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Serialize, Serializer};
-
-use crate::wire::{NumberOrText, Unreadable, deserialize_number_or_text, parse_decimal};
+use crate::wire::{Unreadable, number_or_name};
 
 const HIGHEST: u8 = 63;
 
@@ -69,52 +63,7 @@ impl Dscp {
     }
 }
 
-impl From<&str> for Dscp {
-    fn from(text: &str) -> Self {
-        parse_decimal(text).map_or_else(|| Self::Name(text.to_owned()), Self::Number)
-    }
-}
-
-impl FromStr for Dscp {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self::from(text))
-    }
-}
-
-impl fmt::Display for Dscp {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => write!(formatter, "{number}"),
-            Self::Name(name) => formatter.write_str(name),
-        }
-    }
-}
-
-impl TryFrom<NumberOrText> for Dscp {
-    type Error = Unreadable;
-
-    fn try_from(value: NumberOrText) -> Result<Self, Unreadable> {
-        match value {
-            NumberOrText::Number(number) => {
-                NumberOrText::number(number, "DSCP, need 0 to 63").map(Self::Number)
-            }
-            NumberOrText::Text(text) => Ok(Self::from(text.as_str())),
-        }
-    }
-}
-
-deserialize_number_or_text!(Dscp);
-
-impl Serialize for Dscp {
-    fn serialize<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Number(number) => sink.serialize_u8(*number),
-            Self::Name(name) => sink.serialize_str(name),
-        }
-    }
-}
+number_or_name!(Dscp, "DSCP, need 0 to 63");
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,6 @@
 //! Protocols of rules: a number or a name.
 
-use std::convert::Infallible;
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Serialize, Serializer};
-
-use crate::wire::{NumberOrText, Unreadable, deserialize_number_or_text, parse_decimal};
+use crate::wire::number_or_name;
 
 const NAMES: [&str; 6] = ["UDP", "TCP", "ICMP", "ICMPv6", "SCTP", "UDPLite"];
 
@@ -55,52 +49,7 @@ impl Protocol {
     }
 }
 
-impl From<&str> for Protocol {
-    fn from(text: &str) -> Self {
-        parse_decimal(text).map_or_else(|| Self::Name(text.to_owned()), Self::Number)
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self::from(text))
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => write!(formatter, "{number}"),
-            Self::Name(name) => formatter.write_str(name),
-        }
-    }
-}
-
-impl TryFrom<NumberOrText> for Protocol {
-    type Error = Unreadable;
-
-    fn try_from(value: NumberOrText) -> Result<Self, Unreadable> {
-        match value {
-            NumberOrText::Number(number) => {
-                NumberOrText::number(number, "protocol number, need 0 to 255").map(Self::Number)
-            }
-            NumberOrText::Text(text) => Ok(Self::from(text.as_str())),
-        }
-    }
-}
-
-deserialize_number_or_text!(Protocol);
-
-impl Serialize for Protocol {
-    fn serialize<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Number(number) => sink.serialize_u8(*number),
-            Self::Name(name) => sink.serialize_str(name),
-        }
-    }
-}
+number_or_name!(Protocol, "protocol number, need 0 to 255");
 
 #[cfg(test)]
 mod tests {

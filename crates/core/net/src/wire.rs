@@ -74,6 +74,60 @@ macro_rules! deserialize_number_or_text {
     };
 }
 
+/// The text and JSON forms of an enum of `Number(u8)` and `Name(String)`: digits are the number,
+/// anything else is a name, and each is written as it was given.
+macro_rules! number_or_name {
+    ($type:ty, $what:literal) => {
+        impl From<&str> for $type {
+            fn from(text: &str) -> Self {
+                $crate::wire::parse_decimal(text)
+                    .map_or_else(|| Self::Name(text.to_owned()), Self::Number)
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = std::convert::Infallible;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Ok(Self::from(text))
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    Self::Number(number) => write!(formatter, "{number}"),
+                    Self::Name(name) => formatter.write_str(name),
+                }
+            }
+        }
+
+        impl TryFrom<$crate::NumberOrText> for $type {
+            type Error = $crate::wire::Unreadable;
+
+            fn try_from(value: $crate::NumberOrText) -> Result<Self, Self::Error> {
+                match value {
+                    $crate::NumberOrText::Number(number) => {
+                        $crate::NumberOrText::number(number, $what).map(Self::Number)
+                    }
+                    $crate::NumberOrText::Text(text) => Ok(Self::from(text.as_str())),
+                }
+            }
+        }
+
+        $crate::wire::deserialize_number_or_text!($type);
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+                match self {
+                    Self::Number(number) => sink.serialize_u8(*number),
+                    Self::Name(name) => sink.serialize_str(name),
+                }
+            }
+        }
+    };
+}
+
 /// Reads and writes the JSON form as the text of `FromStr` and `Display`.
 macro_rules! serde_as_text {
     ($type:ty) => {
@@ -91,4 +145,4 @@ macro_rules! serde_as_text {
     };
 }
 
-pub(crate) use {deserialize_number_or_text, serde_as_text};
+pub(crate) use {deserialize_number_or_text, number_or_name, serde_as_text};
