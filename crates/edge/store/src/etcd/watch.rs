@@ -58,8 +58,15 @@ impl Watch {
         let task = match store.background() {
             Ok(background) => {
                 let client = store.0.client.clone();
-                let follower =
-                    Follower { client, known, revision, cluster: None, mark: None, sink };
+                let follower = Follower {
+                    client,
+                    known,
+                    revision,
+                    cluster: None,
+                    resumed: 0,
+                    mark: None,
+                    sink,
+                };
                 Some(background.spawn(follower.run()))
             }
             Err(error) => {
@@ -161,6 +168,8 @@ struct Follower {
     /// Everything up to here was delivered; none if there is nothing to go on from.
     revision: Option<i64>,
     cluster: Option<u64>,
+    /// What was delivered before the present stream began.
+    resumed: i64,
     mark: Option<Mark>,
     sink: Sink,
 }
@@ -291,6 +300,7 @@ impl Follower {
     }
 
     async fn stream(&mut self, channel: &Channel, was_in_sync: &mut bool) -> Ended {
+        self.resumed = self.revision.unwrap_or_default();
         let mut responses = match self.open(channel).await {
             Ok(responses) => responses,
             Err(failure) => return Ended::Lost(failure),
@@ -316,7 +326,10 @@ impl Follower {
         let create = wire::WatchCreateRequest {
             key,
             range_end,
-            start_revision: self.revision.unwrap_or_default().saturating_add(1),
+            // From the revision delivered last, not the one after it: a server that has compacted
+            // exactly that next one takes the watch and keeps silent about deletes made there.
+            // Asked for the one before, it says that it was compacted.
+            start_revision: self.resumed.max(1),
             progress_notify: true,
             fragment: true,
         };
@@ -351,6 +364,9 @@ impl Follower {
         }
         for event in response.events {
             let Some(entry) = event.kv else { continue };
+            if entry.mod_revision <= self.resumed {
+                continue;
+            }
             newest = newest.max(entry.mod_revision);
             if self.mark.as_ref().is_some_and(|mark| entry.mod_revision > mark.revision) {
                 self.reach_mark().await;

@@ -307,3 +307,25 @@ fn concurrent_writers_lose_no_update_and_watchers_see_each() {
         assert_eq!(seen, expected);
     });
 }
+
+#[test]
+fn a_delete_at_the_very_revision_that_was_compacted_is_not_lost() {
+    on_both(|store| {
+        write(store, vec![put("/a", "1")]);
+        let delivered = write(store, vec![put("/b", "1")]);
+        let deleted = write(store, vec![delete("/a")]);
+        write(store, vec![put("/c", "1")]);
+        store.compact(deleted).unwrap();
+        let known = [("/a".to_owned(), delivered - 1), ("/b".to_owned(), delivered)];
+        let mut watch = store.watch_from("/", delivered, known);
+        let mut gone = false;
+        loop {
+            match watch.next(Duration::from_secs(20)).expect("an event") {
+                Event::Delete { key, .. } => gone |= key == "/a",
+                Event::InSync(_) => break,
+                _ => {}
+            }
+        }
+        assert!(gone, "{}: the delete of /a was never told", store.describe());
+    });
+}

@@ -68,13 +68,11 @@ struct Side {
     watch: Watch,
     /// The state that the watch's events amount to is not needed: both sides are compared.
     prefix: String,
-    /// The oldest revision whose successors are all kept.
-    compacted: i64,
 }
 
 impl Side {
     fn new(store: Store) -> Side {
-        Side { watch: store.watch(""), store, prefix: String::new(), compacted: 1 }
+        Side { watch: store.watch(""), store, prefix: String::new() }
     }
 
     /// Takes one step and returns all that can be seen of it, as text.
@@ -88,11 +86,7 @@ impl Side {
             Step::Get(key) => format!("{:?}", self.store.get(key).unwrap()),
             Step::Compact(back) => {
                 let now = self.store.get("/").unwrap().1;
-                let at = (now - back).max(1);
-                let compacted = self.store.compact(at);
-                if compacted.is_ok() {
-                    self.compacted = self.compacted.max(at);
-                }
+                let compacted = self.store.compact((now - back).max(1));
                 compacted.map_or_else(|error| kind(&error), |()| "compacted".into())
             }
             Step::Watch(prefix) => {
@@ -101,10 +95,9 @@ impl Side {
                 self.until_in_sync()
             }
             Step::Resume(prefix, back) => {
-                // Knowing nothing of the past makes each put since then news. Where the past is no
-                // longer kept whole, a store may list anew, and then all it holds is news.
+                // Knowing nothing of the past makes each put since then news.
                 let now = self.store.get("/").unwrap().1;
-                self.watch = self.store.watch_from(prefix, (now - back).max(self.compacted), []);
+                self.watch = self.store.watch_from(prefix, (now - back).max(1), []);
                 self.prefix.clone_from(prefix);
                 String::new()
             }
