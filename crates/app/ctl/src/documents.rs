@@ -10,13 +10,15 @@ mod reader;
 use std::cell::RefCell;
 use std::fmt;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use api::{Kind, Problem, Stage};
 use serde_json::Value;
 use text::yaml::{self, Places, Position, Step};
+
+use crate::bounded;
 
 /// The version that all kinds are of.
 pub const API_VERSION: &str = "projectcalico.org/v3";
@@ -110,9 +112,8 @@ impl Documents {
         let path = path.as_ref();
         let mut documents = Self::default();
         if path == Path::new("-") {
-            let mut bytes = Vec::new();
-            match read_bounded(io::stdin().lock(), &mut bytes) {
-                Ok(()) => documents.add("-".to_owned(), bytes),
+            match bounded::read(io::stdin().lock(), FILE_BYTES_MAX) {
+                Ok(bytes) => documents.add("-".to_owned(), bytes),
                 Err(error) => documents.unreadable("-", "read", &error),
             }
             return documents;
@@ -120,7 +121,7 @@ impl Documents {
         for file in files(path, recursive) {
             let name = |path: &Path| path.display().to_string();
             match file {
-                Ok(file) => match read_file(&file) {
+                Ok(file) => match bounded::read_file(&file, FILE_BYTES_MAX) {
                     Ok(bytes) => documents.add(name(&file), bytes),
                     Err(error) => {
                         let step = if file.is_dir() { "read" } else { "open" };
@@ -215,20 +216,6 @@ impl Documents {
 
 /// Far more than any file of documents; without an end, a device would fill the memory.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    read_bounded(fs::File::open(path)?, &mut bytes)?;
-    Ok(bytes)
-}
-
-fn read_bounded(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let n_read = source.take(FILE_BYTES_MAX + 1).read_to_end(bytes)?;
-    match n_read as u64 > FILE_BYTES_MAX {
-        true => Err(io::Error::other("larger than 1 GiB")),
-        false => Ok(()),
-    }
-}
 
 /// The system's words for a fault, without Rust's number behind them.
 pub(crate) fn reason(error: &io::Error) -> String {

@@ -4,6 +4,7 @@
 //! it has a face of its own. Both read documents, print tables and talk to the datastore with
 //! the same code.
 
+mod bounded;
 pub mod calicoctl;
 mod clock;
 pub mod columns;

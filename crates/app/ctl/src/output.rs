@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use api::Kind;
 use serde_json::{Value, json};
 
+use crate::bounded;
 use crate::columns::{self, Column};
 use crate::documents::{API_VERSION, reason};
 use crate::table::Columns;
@@ -141,11 +142,16 @@ pub fn print(
         }
         Format::Template(template) => crate::templates::print(template, results, as_number, out),
         Format::TemplateFile(file) => {
-            let template = std::fs::read_to_string(file)
+            let template = read_template(file)
                 .map_err(|error| Error::Format(format!("open {file}: {}", reason(&error))))?;
             crate::templates::print(&template, results, as_number, out)
         }
     }
+}
+
+fn read_template(file: &str) -> io::Result<String> {
+    let bytes = bounded::read_file(file.as_ref(), bounded::SETTINGS_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("the text is not UTF-8"))
 }
 
 /// One result is printed by itself, none as nothing, several as a list.

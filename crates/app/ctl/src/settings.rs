@@ -4,6 +4,7 @@
 //! them: a file that is there decides alone, else the environment does, each variable also under
 //! the prefix `CALICO_`. With neither, the embedded store of this host is used.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,8 @@ pub enum Error {
     UnknownType(String),
     /// etcd was asked for, but no endpoint was named.
     NoEndpoints,
+    /// The variable of this name is no text.
+    NotText(String),
     /// Two settings exclude each other.
     Contradiction(&'static str),
     /// Nothing was chosen, and there is no home for a store of the user's own.
@@ -105,6 +108,7 @@ impl fmt::Display for Error {
                 "no datastore was chosen and there is no HOME to keep one in; \
                  set MARGAY_STORE to a file or ETCD_ENDPOINTS to the URLs of etcd",
             ),
+            Self::NotText(name) => write!(formatter, "the variable {name} is not UTF-8"),
             Self::Contradiction(why) => formatter.write_str(why),
             Self::Kubernetes(why) => write!(
                 formatter,
@@ -124,7 +128,7 @@ pub struct Surroundings<'a> {
     /// The store named on the command line.
     pub store: Option<&'a Path>,
     /// A variable of the environment.
-    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
     /// The contents of a file.
     pub read: &'a dyn Fn(&Path) -> io::Result<Vec<u8>>,
     /// Whether the caller is the administrator of the host.
@@ -132,28 +136,40 @@ pub struct Surroundings<'a> {
 }
 
 impl Surroundings<'_> {
-    fn non_empty(&self, name: &str) -> Option<String> {
-        let named = |name: &str| (self.variable)(name).filter(|value| !value.is_empty());
-        named(name).or_else(|| named(&format!("CALICO_{name}")))
+    /// A folder; it may have any name.
+    fn folder(&self, name: &str) -> Option<PathBuf> {
+        (self.variable)(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    /// A setting, under its own name or under Calico's prefix; empty when there is none.
+    fn setting(&self, name: &str) -> Result<String, Error> {
+        for name in [name.to_owned(), format!("CALICO_{name}")] {
+            match (self.variable)(&name).map(OsString::into_string) {
+                Some(Ok(value)) if !value.is_empty() => return Ok(value),
+                Some(Err(_)) => return Err(Error::NotText(name)),
+                _ => {}
+            }
+        }
+        Ok(String::new())
     }
 
     /// The user's own folder for what Margay keeps: history, and the store of an ordinary user.
     /// None for a user without a home: a folder that others write to is no place for it.
     pub fn state_dir(&self) -> Option<PathBuf> {
-        if let Some(dir) = self.non_empty("MARGAY_STATE_DIR") {
-            return Some(dir.into());
+        if let Some(dir) = self.folder("MARGAY_STATE_DIR") {
+            return Some(dir);
         }
         if self.is_root {
             return Some("/var/lib/margay".into());
         }
-        let home = || self.non_empty("HOME").map(|home| Path::new(&home).join(".local/state"));
-        let base = self.non_empty("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+        let home = || self.folder("HOME").map(|home| home.join(".local/state"));
+        let base = self.folder("XDG_STATE_HOME").or_else(home);
         base.map(|base| base.join("margay"))
     }
 
     fn own_config(&self) -> Option<PathBuf> {
-        let home = || self.non_empty("HOME").map(|home| Path::new(&home).join(".config"));
-        let base = self.non_empty("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+        let home = || self.folder("HOME").map(|home| home.join(".config"));
+        let base = self.folder("XDG_CONFIG_HOME").or_else(home);
         base.map(|base| base.join("margay/config.yaml"))
     }
 
@@ -182,19 +198,19 @@ impl Surroundings<'_> {
     }
 
     fn by_environment(&self, own: Option<&Path>) -> Result<Choice, Error> {
-        let setting = |name: &str| self.non_empty(name).unwrap_or_default();
+        let setting = |name: &str| self.setting(name);
         let spec = Spec {
-            datastore_type: setting("DATASTORE_TYPE"),
-            store: setting("MARGAY_STORE"),
-            kubernetes: setting("KUBECONFIG") + &setting("K8S_API_ENDPOINT"),
+            datastore_type: setting("DATASTORE_TYPE")?,
+            store: setting("MARGAY_STORE")?,
+            kubernetes: setting("KUBECONFIG")? + &setting("K8S_API_ENDPOINT")?,
             etcd: EtcdSettings {
-                endpoints: setting("ETCD_ENDPOINTS"),
-                discovery_srv: setting("ETCD_DISCOVERY_SRV"),
-                username: setting("ETCD_USERNAME"),
-                password: setting("ETCD_PASSWORD"),
-                key_file: setting("ETCD_KEY_FILE"),
-                cert_file: setting("ETCD_CERT_FILE"),
-                ca_cert_file: setting("ETCD_CA_CERT_FILE"),
+                endpoints: setting("ETCD_ENDPOINTS")?,
+                discovery_srv: setting("ETCD_DISCOVERY_SRV")?,
+                username: setting("ETCD_USERNAME")?,
+                password: setting("ETCD_PASSWORD")?,
+                key_file: setting("ETCD_KEY_FILE")?,
+                cert_file: setting("ETCD_CERT_FILE")?,
+                ca_cert_file: setting("ETCD_CA_CERT_FILE")?,
                 ..EtcdSettings::default()
             },
         };
@@ -208,7 +224,8 @@ impl Surroundings<'_> {
             "K8S_API_ENDPOINT",
         ];
         let chosen_by = deciding.into_iter().find_map(|name| {
-            self.non_empty(name).map(|value| format!("{name}={}", without_secrets(&value)))
+            let value = setting(name).ok().filter(|value| !value.is_empty())?;
+            Some(format!("{name}={}", without_secrets(&value)))
         });
         let why = chosen_by.unwrap_or_else(|| {
             let own = own.map_or_else(String::new, |own| format!(", no {}", own.display()));
@@ -360,7 +377,7 @@ mod tests {
     ) -> Result<Choice, Error> {
         let variable = |name: &str| {
             let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
+            found.map(|(_, value)| OsString::from(*value))
         };
         let is_root = true;
         Surroundings { config: None, store: None, variable: &variable, read, is_root }.choose()

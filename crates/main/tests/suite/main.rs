@@ -14,6 +14,7 @@ mod outage;
 mod printing;
 mod quarantine;
 mod same_bytes;
+mod settings;
 mod terminal;
 mod watch;
 

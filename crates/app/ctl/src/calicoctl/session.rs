@@ -12,6 +12,7 @@ use store::resources::{Manner, Name, Quarantined, Resources};
 use super::arguments::Parsed;
 use super::stop::Stop;
 use crate::EMULATED_CALICO_VERSION;
+use crate::bounded;
 use crate::settings::{CALICO_CONFIG_FILE, Surroundings};
 
 /// One run of a command.
@@ -64,8 +65,8 @@ fn open(config: Option<&str>) -> Result<Store, String> {
     let surroundings = Surroundings {
         config: config.map(Path::new),
         store: None,
-        variable: &|name| std::env::var(name).ok(),
-        read: &|path| std::fs::read(path),
+        variable: &|name| std::env::var_os(name),
+        read: &|path| bounded::read_file(path, bounded::SETTINGS_BYTES_MAX),
         is_root: rustix::process::geteuid().is_root(),
     };
     let choice = surroundings.choose().map_err(|error| error.to_string())?;

@@ -14,6 +14,7 @@ use super::history::{Change, Entry, History};
 use super::kept_bytes::KeptBytes;
 use super::terminal::Terminal;
 use crate::EMULATED_CALICO_VERSION;
+use crate::bounded;
 use crate::settings::Surroundings;
 
 /// The namespace of objects that name none.
@@ -158,8 +159,8 @@ pub(crate) fn say_waiting(waiting: &Waiting) {
 
 /// Reads the environment once, and lets the caller ask it.
 pub(crate) fn with_surroundings<T>(place: &Place, ask: impl FnOnce(&Surroundings<'_>) -> T) -> T {
-    let variable = |name: &str| std::env::var(name).ok();
-    let read = |path: &Path| std::fs::read(path);
+    let variable = |name: &str| std::env::var_os(name);
+    let read = |path: &Path| bounded::read_file(path, bounded::SETTINGS_BYTES_MAX);
     ask(&Surroundings {
         config: place.config.as_deref(),
         store: place.store.as_deref(),
