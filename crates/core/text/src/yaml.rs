@@ -31,6 +31,9 @@ pub mod limits {
     pub const DOCUMENT_BYTES: usize = 10 * 1024 * 1024;
     /// Levels of lists and maps within each other.
     pub const DEPTH: usize = 200;
+    /// Values in one document. What can be stored is far smaller; each costs memory many times
+    /// its text.
+    pub const VALUES: usize = 500_000;
     /// Values that aliases may add to one document.
     pub const ALIASED_VALUES: usize = 400_000;
 }

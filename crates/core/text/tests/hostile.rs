@@ -38,6 +38,17 @@ fn aliases_cannot_nest_too_deeply() {
 }
 
 #[test]
+fn values_are_bounded() {
+    let list = |n: usize| format!("[{}]", vec!["1"; n].join(","));
+    let most = yaml::limits::VALUES - 1;
+    assert!(yaml::parse(list(most).as_bytes()).is_ok());
+    assert!(yaml::parse(format!("a: {}", list(most - 1)).as_bytes()).is_ok());
+    for text in [list(most + 2), format!("a: {}", list(most + 1))] {
+        assert_eq!(problem(text.as_bytes()).1, Problem::TooManyValues);
+    }
+}
+
+#[test]
 fn nesting_is_bounded() {
     for text in [
         "[".repeat(1_000_000),

@@ -12,10 +12,10 @@ use super::terminal::{Colour, Terminal};
 
 /// Shows the differences; true when there are none.
 pub(crate) fn run(session: &Session, write: &Write) -> Result<bool, Failure> {
-    let input = Input::read(&write.files)?;
+    let mut input = Input::read(&write.files)?;
     let mut text = String::new();
     let mut refused = Vec::new();
-    let objects: Vec<Value> = input.objects.iter().map(|given| given.object.clone()).collect();
+    let objects = input.take_objects();
     for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
         match preview {
             Ok(Preview { before, after }) => {

@@ -67,6 +67,11 @@ impl Input {
         Err(faults.into_iter().fold(first, Failure::detail))
     }
 
+    /// The objects themselves, in order; the input keeps their names and places.
+    pub(crate) fn take_objects(&mut self) -> Vec<Value> {
+        self.objects.iter_mut().map(|given| given.object.take()).collect()
+    }
+
     fn add(&mut self, loaded: Loaded, namespace: Option<&str>, faults: &mut Vec<String>) {
         let Loaded { kind, mut object, origin } = loaded;
         let from = (self.files.len() - 1, origin);

@@ -16,22 +16,26 @@ use super::terminal::Mark;
 
 /// Creates, applies or replaces the objects of documents: all of them, or none.
 pub(crate) fn documents(session: &Session, verb: Verb, write: &Write) -> Result<bool, Failure> {
-    let input = Input::read(&write.files)?;
+    let mut input = Input::read(&write.files)?;
+    // They are many: each is kept once, not in the input and again for the request.
+    let mut objects = input.take_objects();
     let mut account = Account::default();
     let mut pending: Vec<&Given> = input.objects.iter().collect();
-    refuse_before_first_write(session, &input, &mut account)?;
+    refuse_before_first_write(session, &input, &objects, &mut account)?;
     if !account.refused.is_empty() {
         return account.finish(session, write.format.output);
     }
     session.resources.initialise().map_err(|error| Failure::new(error.to_string()))?;
     loop {
-        let objects: Vec<Value> = pending.iter().map(|given| given.object.clone()).collect();
         let results = session.resources.write_all(verb, &objects, Together::AllOrNothing);
         let n_skipped_before = account.n_skipped;
-        let mut untried = Vec::new();
-        for (given, result) in pending.into_iter().zip(results) {
+        let (mut untried, mut untried_objects) = (Vec::new(), Vec::new());
+        for ((given, object), result) in pending.into_iter().zip(objects).zip(results) {
             match result {
-                Err(Error::NotAttempted(_)) => untried.push(given),
+                Err(Error::NotAttempted(_)) => {
+                    untried.push(given);
+                    untried_objects.push(object);
+                }
                 Err(error) if write.skip_exists && error.is_already_exists() => {
                     account.n_skipped += 1;
                 }
@@ -45,7 +49,7 @@ pub(crate) fn documents(session: &Session, verb: Verb, write: &Write) -> Result<
             account.n_untried = untried.len();
             return account.finish(session, write.format.output);
         }
-        pending = untried;
+        (pending, objects) = (untried, untried_objects);
     }
 }
 
@@ -54,6 +58,7 @@ pub(crate) fn documents(session: &Session, verb: Verb, write: &Write) -> Result<
 fn refuse_before_first_write(
     session: &Session,
     input: &Input,
+    objects: &[Value],
     account: &mut Account,
 ) -> Result<(), Failure> {
     let cluster = name_of(Kind::ClusterInformation, None, "default");
@@ -62,8 +67,7 @@ fn refuse_before_first_write(
         Err(error @ Error::Store(_)) => return Err(Failure::new(error.to_string())),
         _ => return Ok(()),
     }
-    let objects: Vec<Value> = input.objects.iter().map(|given| given.object.clone()).collect();
-    for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
+    for (given, preview) in input.objects.iter().zip(session.resources.preview(objects)) {
         match preview {
             Ok(_) => account.n_untried += 1,
             Err(error) => account.refuse(input, given, error),

@@ -46,6 +46,9 @@ pub enum Problem {
     /// Aliases would blow up the document.
     #[error("aliases expand to more than {} values", super::limits::ALIASED_VALUES)]
     TooManyAliases,
+    /// More values than anybody stores.
+    #[error("the document has more than {} values", super::limits::VALUES)]
+    TooManyValues,
     /// Nested too deeply.
     #[error("lists and maps are nested more than {} levels deep", super::limits::DEPTH)]
     TooDeep,

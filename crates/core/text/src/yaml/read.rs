@@ -48,6 +48,8 @@ pub(super) fn checked_text(bytes: &[u8], first_line: usize) -> Result<&str, Erro
 /// Reads one document.
 pub(super) fn value(text: &str, first_line: usize) -> Result<Value, Error> {
     if text.trim_start().starts_with(['{', '['])
+        // One that may have too many values is left to the reader that counts them.
+        && text.bytes().filter(|byte| *byte == b',').count() < limits::VALUES
         && let Ok(value) = json::parse_as_yaml(text)
     {
         return Ok(value);
@@ -109,6 +111,7 @@ struct Reader<'t> {
     open: Vec<Open<'t>>,
     anchors: BTreeMap<&'t str, Anchored>,
     budget: usize,
+    n_values: usize,
     root: Option<Value>,
     ended: bool,
 }
@@ -121,6 +124,7 @@ impl<'t> Reader<'t> {
             open: Vec::new(),
             anchors: BTreeMap::new(),
             budget: limits::ALIASED_VALUES,
+            n_values: 0,
             root: None,
             ended: false,
         }
@@ -217,10 +221,7 @@ impl<'t> Reader<'t> {
 
     fn scalar(&mut self, scalar: Text<'t>, at: Mark) -> Result<(), Error> {
         let Text { text, plain, anchor, tag } = scalar;
-        let expects_key = matches!(
-            self.open.last(),
-            Some(Open { kind: OpenKind::Map(map), .. }) if map.key.is_none()
-        );
+        let expects_key = self.expects_key();
         if expects_key && text == "<<" && plain && tag.is_none() {
             self.set_key(Key { text: None, start: at });
             return Ok(());
@@ -258,8 +259,19 @@ impl<'t> Reader<'t> {
         }
     }
 
+    fn expects_key(&self) -> bool {
+        matches!(
+            self.open.last(),
+            Some(Open { kind: OpenKind::Map(map), .. }) if map.key.is_none()
+        )
+    }
+
     /// Puts a complete value where it belongs: into the list or map around it.
     fn place(&mut self, value: Value, cost: Cost, at: Mark) -> Result<(), Error> {
+        self.n_values += usize::from(!self.expects_key());
+        if self.n_values > limits::VALUES {
+            return Err(self.error(at, Problem::TooManyValues));
+        }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(value);
             return Ok(());
