@@ -42,29 +42,49 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are answers, the rest are errors; both go where clap sends them.
-            let code = if error.use_stderr() { BROKEN } else { 0 };
-            let _ = error.print();
-            return ExitCode::from(code);
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            let _ = io::stderr().lock().write_all(usage(&error).as_bytes());
+            return ExitCode::from(BROKEN);
         }
     };
-    match dispatch(arguments) {
+    let place = arguments.place.clone();
+    let Some(verb) = arguments.command else {
+        return overview(&place);
+    };
+    match dispatch(&place, verb) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(DIFFERENT),
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
+            let failure = failure.chosen_by(|| session::chosen_by(&place));
             let _ = write!(io::stderr().lock(), "{failure}");
             ExitCode::from(BROKEN)
         }
     }
 }
 
-fn dispatch(arguments: Arguments) -> Result<bool, Failure> {
-    let place = &arguments.place;
+/// A wrong command line, in the shape of all errors.
+fn usage(error: &clap::Error) -> String {
+    let text = error.render().to_string().replace("  tip: ", "help: ");
+    text.replace("For more information, try '--help'.", "help: add --help to see what there is")
+}
+
+/// The answer to no command at all; a datastore that cannot be used is an error.
+fn overview(place: &Place) -> ExitCode {
     let terminal = Terminal::detect();
-    let Some(verb) = arguments.command else {
-        terminal.page(&overview::text(terminal, place))?;
-        return Ok(true);
-    };
+    let (text, is_fine) = overview::text(terminal, place);
+    match terminal.page(&text) {
+        Ok(()) if is_fine => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        _ => ExitCode::from(BROKEN),
+    }
+}
+
+fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
+    let terminal = Terminal::detect();
     match verb {
         Verb::Get(get) => get::run(&Session::open(place)?, &get),
         Verb::Create(write) => {

@@ -79,10 +79,27 @@ pub enum Error {
     NoFile(PathBuf, String),
     /// The file is not a configuration; the text says why.
     Syntax(PathBuf, String),
+    /// The file has a field that there is not.
+    UnknownField {
+        /// The file.
+        path: PathBuf,
+        /// The field of its spec.
+        field: String,
+        /// The fields that there are.
+        known: Vec<&'static str>,
+    },
     /// There is no such datastore.
-    UnknownType(String),
+    UnknownType {
+        /// The name that was given.
+        name: String,
+        /// Where.
+        why: String,
+    },
     /// etcd was asked for, but no endpoint was named.
-    NoEndpoints,
+    NoEndpoints {
+        /// What asked for it.
+        why: String,
+    },
     /// The variable of this name is no text.
     NotText(String),
     /// Two settings exclude each other.
@@ -102,8 +119,14 @@ impl fmt::Display for Error {
             Self::Syntax(path, why) => {
                 write!(formatter, "syntax error in {}: {why}", path.display())
             }
-            Self::UnknownType(name) => write!(formatter, "unknown datastore type: {name}"),
-            Self::NoEndpoints => formatter.write_str("no etcd endpoints specified"),
+            Self::UnknownField { path, field, .. } => write!(
+                formatter,
+                "syntax error in {}: failed to parse config as YAML/JSON: error unmarshaling \
+                 JSON: while decoding JSON: json: unknown field \"{field}\"",
+                path.display()
+            ),
+            Self::UnknownType { name, .. } => write!(formatter, "unknown datastore type: {name}"),
+            Self::NoEndpoints { .. } => formatter.write_str("no etcd endpoints specified"),
             Self::NoHome => formatter.write_str(
                 "no datastore was chosen and there is no HOME to keep one in; \
                  set MARGAY_STORE to a file or ETCD_ENDPOINTS to the URLs of etcd",
@@ -143,14 +166,19 @@ impl Surroundings<'_> {
 
     /// A setting, under its own name or under Calico's prefix; empty when there is none.
     fn setting(&self, name: &str) -> Result<String, Error> {
+        Ok(self.named_setting(name)?.map(|(_, value)| value).unwrap_or_default())
+    }
+
+    /// The same, with the name under which it stands.
+    fn named_setting(&self, name: &str) -> Result<Option<(String, String)>, Error> {
         for name in [name.to_owned(), format!("CALICO_{name}")] {
             match (self.variable)(&name).map(OsString::into_string) {
-                Some(Ok(value)) if !value.is_empty() => return Ok(value),
+                Some(Ok(value)) if !value.is_empty() => return Ok(Some((name, value))),
                 Some(Err(_)) => return Err(Error::NotText(name)),
                 _ => {}
             }
         }
-        Ok(String::new())
+        Ok(None)
     }
 
     /// The user's own folder for what Margay keeps: history, and the store of an ordinary user.
@@ -224,7 +252,7 @@ impl Surroundings<'_> {
             "K8S_API_ENDPOINT",
         ];
         let chosen_by = deciding.into_iter().find_map(|name| {
-            let value = setting(name).ok().filter(|value| !value.is_empty())?;
+            let (name, value) = self.named_setting(name).ok().flatten()?;
             Some(format!("{name}={}", without_secrets(&value)))
         });
         let why = chosen_by.unwrap_or_else(|| {
@@ -235,8 +263,24 @@ impl Surroundings<'_> {
     }
 
     fn by_file(&self, path: &Path, bytes: &[u8]) -> Result<Choice, Error> {
-        let spec = read_file(bytes).map_err(|why| Error::Syntax(path.into(), why))?;
-        self.resolve(spec, path.display().to_string())
+        let spec = read_file(path, bytes)?;
+        let etcd = &spec.etcd;
+        let deciding = [
+            ("datastoreType", &spec.datastore_type),
+            ("etcdEndpoints", &etcd.endpoints),
+            ("etcdDiscoverySrv", &etcd.discovery_srv),
+            ("embeddedStore", &spec.store),
+            ("kubeconfig", &spec.kubernetes),
+        ];
+        let field = deciding.iter().find(|(_, value)| !value.is_empty()).map(|(name, _)| name);
+        // The type says what is meant; where etcd is, its own field says.
+        let field = match field {
+            Some(&"datastoreType") if !etcd.endpoints.is_empty() => Some(&"etcdEndpoints"),
+            field => field,
+        };
+        let flag = if self.config.is_some() { "--config " } else { "" };
+        let field = field.map(|field| format!(": spec.{field}")).unwrap_or_default();
+        self.resolve(spec, format!("{flag}{}{field}", path.display()))
     }
 
     fn resolve(&self, spec: Spec, why: String) -> Result<Choice, Error> {
@@ -252,9 +296,9 @@ impl Surroundings<'_> {
                 store => store.into(),
             }),
             "etcdv3" if has_etcd => Datastore::Etcd(Box::new(checked(spec.etcd)?)),
-            "etcdv3" => return Err(Error::NoEndpoints),
+            "etcdv3" => return Err(Error::NoEndpoints { why }),
             "kubernetes" => return Err(Error::Kubernetes(why)),
-            other => return Err(Error::UnknownType(other.into())),
+            other => return Err(Error::UnknownType { name: other.into(), why }),
         };
         Ok(Choice { datastore, why })
     }
@@ -304,6 +348,22 @@ struct Spec {
     etcd: EtcdSettings,
 }
 
+/// Fields of the file that are used.
+const FIELDS: &[&str] = &[
+    "datastoreType",
+    "embeddedStore",
+    "etcdEndpoints",
+    "etcdDiscoverySrv",
+    "etcdUsername",
+    "etcdPassword",
+    "etcdKeyFile",
+    "etcdCertFile",
+    "etcdCACertFile",
+    "etcdKey",
+    "etcdCert",
+    "etcdCACert",
+];
+
 /// Fields of Calico's file that concern Kubernetes; known, and not used by this version.
 const KUBERNETES_FIELDS: &[&str] = &[
     "kubeconfig",
@@ -322,18 +382,24 @@ const KUBERNETES_FIELDS: &[&str] = &[
     "calicoAPIGroup",
 ];
 
-fn read_file(bytes: &[u8]) -> Result<Spec, String> {
+fn read_file(path: &Path, bytes: &[u8]) -> Result<Spec, Error> {
+    let syntax = |why: String| Error::Syntax(path.into(), why);
     let value = text::yaml::parse(bytes).map_err(|error| {
         let error = error.go_message();
-        format!("failed to parse config as YAML/JSON: error converting YAML to JSON: {error}")
+        syntax(format!(
+            "failed to parse config as YAML/JSON: error converting YAML to JSON: {error}"
+        ))
     })?;
     let of = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or("");
     if of("apiVersion") != "projectcalico.org/v3" {
-        return Err(format!("invalid config file: unknown APIVersion '{}'", of("apiVersion")));
+        let version = of("apiVersion");
+        return Err(syntax(format!("invalid config file: unknown APIVersion '{version}'")));
     }
     if of("kind") != "CalicoAPIConfig" {
         let kind = of("kind");
-        return Err(format!("invalid config file: expected kind 'CalicoAPIConfig', got '{kind}'"));
+        return Err(syntax(format!(
+            "invalid config file: expected kind 'CalicoAPIConfig', got '{kind}'"
+        )));
     }
     let mut spec = Spec::default();
     for (name, value) in value.get("spec").and_then(Value::as_object).into_iter().flatten() {
@@ -357,10 +423,8 @@ fn read_file(bytes: &[u8]) -> Result<Spec, String> {
             "etcdCACert" => spec.etcd.ca_cert = given,
             known if KUBERNETES_FIELDS.contains(&known) => spec.kubernetes += &given,
             other => {
-                return Err(format!(
-                    "failed to parse config as YAML/JSON: error unmarshaling JSON: \
-                     while decoding JSON: json: unknown field \"{other}\""
-                ));
+                let known = FIELDS.iter().chain(KUBERNETES_FIELDS).copied().collect();
+                return Err(Error::UnknownField { path: path.into(), field: other.into(), known });
             }
         }
     }

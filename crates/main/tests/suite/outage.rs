@@ -125,7 +125,11 @@ fn a_store_that_is_no_store_is_refused_with_its_name() {
     let place = Place::embedded();
     place.file("store.db", "not a database");
     for done in both_ways(&place, &[]) {
-        done.refused(&["store.db", "not a margay store", "why: chosen by MARGAY_STORE="]);
+        done.refused(&[
+            "store.db",
+            "not a margay store",
+            "why: this datastore was chosen by MARGAY_STORE=",
+        ]);
     }
     assert_eq!(std::fs::read(place.path("store.db")).unwrap(), b"not a database");
 }

@@ -26,6 +26,7 @@ pub(crate) fn run(session: &Session, write: &Write) -> Result<bool, Failure> {
             Err(Error::Invalid { problems, .. }) => {
                 refused.extend(input.describe(given, &problems));
             }
+            Err(error @ Error::Store(_)) => return Err(error.into()),
             Err(error) => refused.push(format!("{}: {error}", spoken(&given.name))),
         }
     }

@@ -175,12 +175,35 @@ fn unknown_field(kind: Kind, object: &Object, name: &str) -> Failure {
     }
 }
 
+/// What to use for a kind that is only in Kubernetes.
+fn of_kubernetes(typed: &str) -> Option<&'static str> {
+    Some(match typed {
+        "pod" | "pods" | "po" => {
+            "margay get workloadendpoints -A shows the interfaces of pods; for the pods \
+             themselves: kubectl get pods -A"
+        }
+        "namespace" | "namespaces" | "ns" => {
+            "margay get profiles shows kns.NAME for each; or kubectl get namespaces"
+        }
+        "service" | "services" | "svc" | "endpoints" | "endpointslices" => {
+            "kubectl get services -A"
+        }
+        "deployment" | "deployments" | "deploy" | "daemonsets" | "ds" | "statefulsets" | "sts" => {
+            "kubectl get deployments,daemonsets,statefulsets -A"
+        }
+        _ => return None,
+    })
+}
+
 /// There is no such kind; the nearest one is offered.
 pub(crate) fn unknown_kind(name: &str) -> Failure {
     let typed = name.to_ascii_lowercase();
     let plurals = Kind::all().map(Kind::plural);
     let aliases = Kind::all().flat_map(|kind| kind.aliases().iter().copied());
     let failure = Failure::new(format!("there is no kind \"{name}\""));
+    if let Some(instead) = of_kubernetes(&typed) {
+        return failure.why(format!("{name} are kept by Kubernetes")).help(instead);
+    }
     match text::distance::nearest(&typed, plurals.chain(aliases)) {
         Some(near) => failure.help(format!("did you mean {near}?")),
         None => failure.help(format!(

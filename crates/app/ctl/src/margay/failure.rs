@@ -5,7 +5,10 @@
 use std::fmt;
 use std::io;
 
+use store::resources;
+
 use super::terminal::printable_line;
+use crate::settings;
 
 /// The exit code of a difference found or of something degraded.
 pub(crate) const DIFFERENT: u8 = 1;
@@ -21,6 +24,7 @@ pub(crate) struct Failure {
     help: Option<String>,
     undo: Option<String>,
     is_closed_pipe: bool,
+    is_of_store: bool,
 }
 
 impl Failure {
@@ -53,6 +57,14 @@ impl Failure {
         self
     }
 
+    /// Adds who chose the datastore, where the datastore is what failed and nothing is said yet.
+    pub(crate) fn chosen_by(mut self, chosen_by: impl FnOnce() -> Option<String>) -> Self {
+        if self.is_of_store && self.why.is_none() {
+            self.why = chosen_by().map(|by| format!("this datastore was chosen by {by}"));
+        }
+        self
+    }
+
     /// Whether the reader of our output went away, which is no error of ours.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         self.is_closed_pipe
@@ -63,6 +75,89 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let is_closed_pipe = error.kind() == io::ErrorKind::BrokenPipe;
         Self { is_closed_pipe, ..Self::new("the output cannot be written").why(error.to_string()) }
+    }
+}
+
+impl From<resources::Error> for Failure {
+    fn from(error: resources::Error) -> Self {
+        match error {
+            resources::Error::Store(error) => error.into(),
+            error => {
+                let failure = Self::new(error.to_string());
+                match &error {
+                    resources::Error::NotFound(name) => failure.help(listing(name)),
+                    _ => failure,
+                }
+            }
+        }
+    }
+}
+
+/// The command that shows what there is where an object is not.
+fn listing(name: &resources::Name) -> String {
+    let command = format!("margay get {}", name.kind.plural());
+    match name.namespace.as_str() {
+        "" => command,
+        _ => format!("{command} -A shows those of all namespaces"),
+    }
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Self {
+        let failure = Self { is_of_store: true, ..Self::new(error.to_string()) };
+        match error {
+            store::Error::Unreachable(_) => failure.help(
+                "start etcd, or choose another datastore: --store FILE, --config FILE, \
+                 ETCD_ENDPOINTS=URL",
+            ),
+            store::Error::Denied(_) => failure.help("see ETCD_USERNAME and ETCD_PASSWORD"),
+            store::Error::DiskFull(_) => failure.help("make room, and run the command again"),
+            store::Error::Busy(_) => failure.help("run the command again when that one has ended"),
+            _ => failure,
+        }
+    }
+}
+
+impl From<settings::Error> for Failure {
+    fn from(error: settings::Error) -> Self {
+        use settings::Error as E;
+        let ours = "for a store in a file: margay --store FILE, or DATASTORE_TYPE=embedded";
+        match error {
+            E::NoFile(path, why) => {
+                Self::new(format!("the connection settings cannot be read, {}", path.display()))
+                    .why(why)
+                    .help("name another file with --config FILE, or make this one readable")
+            }
+            E::Syntax(path, why) => {
+                Self::new(format!("the connection settings cannot be used, {}", path.display()))
+                    .why(why)
+                    .help("apiVersion: projectcalico.org/v3, kind: CalicoAPIConfig, spec: {…}")
+            }
+            E::UnknownField { path, field, known } => {
+                let what = format!("unknown field spec.{field}, {}", path.display());
+                let near = text::distance::nearest(&field, known.iter().copied());
+                Self::new(what).help(match near {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("there are: {}", known.join(", ")),
+                })
+            }
+            E::UnknownType { name, why } => {
+                Self::new(format!("there is no datastore type \"{name}\", {why}"))
+                    .help(format!("for etcd: etcdv3; {ours}"))
+            }
+            E::NoEndpoints { why } => Self::new(format!("no etcd endpoints, {why}")).help(format!(
+                "ETCD_ENDPOINTS=http://127.0.0.1:2379 (in a file: spec.etcdEndpoints); {ours}"
+            )),
+            E::NotText(name) => Self::new(format!("the value is not UTF-8, variable {name}"))
+                .help(format!("unset {name}, or set it again")),
+            E::Kubernetes(why) => {
+                Self::new(format!("the Kubernetes datastore is not part of this version, {why}"))
+                    .help(format!("for etcd: ETCD_ENDPOINTS=URL; {ours}"))
+            }
+            E::NoHome => Self::new("no datastore was chosen, and there is no HOME to keep one in")
+                .help("MARGAY_STORE=FILE, or ETCD_ENDPOINTS=URL"),
+            E::Contradiction(why) => Self::new("two settings exclude each other").why(why),
+        }
     }
 }
 

@@ -56,7 +56,7 @@ fn names_anywhere(session: &Session, kind: Kind, names: &[String]) -> Result<Vec
         found.extend(name.filter(|name| names.contains(&name.name)));
         ControlFlow::Continue(())
     });
-    listed.map_err(|error| Failure::new(error.to_string()))?;
+    listed.map_err(Failure::from)?;
     let missing = names.iter().filter(|name| !found.iter().any(|known| known.name == **name));
     let missing: Vec<Name> = missing.map(|name| name_of(kind, None, name)).collect();
     found.extend(missing);
@@ -86,9 +86,9 @@ fn show_named(
                 let kind = stored.name.kind;
                 shown.push(Shown::Object(kind, exported(stored, get.export)));
             }
-            Err(error @ Error::Store(_)) => return Err(Failure::new(error.to_string())),
+            Err(error @ Error::Store(_)) => return Err(error.into()),
             Err(Error::Unreadable(bad)) => quarantined.push(bad),
-            Err(error) => missing.push(error.to_string()),
+            Err(error) => missing.push(error),
         }
     }
     let mut as_number = || session.as_number();
@@ -113,11 +113,13 @@ fn show_named(
     if missing.is_empty() {
         return Ok(is_fine);
     }
-    if let ([only], 1) = (&missing[..], n_asked) {
-        return Err(Failure::new(only.as_str()));
+    if n_asked == 1
+        && let Some(only) = missing.pop()
+    {
+        return Err(only.into());
     }
     let first = Failure::new(format!("{} of {n_asked} are not there", missing.len()));
-    Err(missing.into_iter().fold(first, Failure::detail))
+    Err(missing.iter().map(ToString::to_string).fold(first, Failure::detail))
 }
 
 /// The object, without what only this cluster knows where that is asked for.
@@ -192,7 +194,7 @@ fn show_table(
         }
         ControlFlow::Continue(())
     });
-    listed.map_err(|error| Failure::new(error.to_string()))?;
+    listed.map_err(Failure::from)?;
     if table.rows.is_empty() && quarantined.is_empty() {
         let place = namespace.map_or(String::new(), |name| format!(" in namespace {name}"));
         complain(&format!("no {}{place}", kind.plural()))?;
@@ -214,7 +216,7 @@ fn stream(
     let writer = ListWriter::new(format, kind, &mut out).map_err(unprintable)?;
     let Some(mut writer) = writer else {
         let listing = session.resources.list(kind, namespace);
-        let listing = listing.map_err(|error| Failure::new(error.to_string()))?;
+        let listing = listing.map_err(Failure::from)?;
         quarantined.extend(listing.quarantined);
         let judged = listing.objects.into_iter().map(Stored::judged);
         let good = judged.filter_map(|one| one.map_err(|bad| quarantined.push(bad)).ok());
@@ -238,7 +240,7 @@ fn stream(
         }
     });
     written?;
-    let revision = listed.map_err(|error| Failure::new(error.to_string()))?;
+    let revision = listed.map_err(Failure::from)?;
     writer.finish(revision)?;
     out.write_all(line_end(format))?;
     out.flush()?;

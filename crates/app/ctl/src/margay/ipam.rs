@@ -19,10 +19,6 @@ pub(crate) fn run(session: &Session, ipam: &Ipam) -> Result<bool, Failure> {
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(error.to_string())
-}
-
 /// Prints rows as a table, or as a list of objects under the headings in lower case.
 fn print(
     session: &Session,
@@ -55,7 +51,7 @@ fn camel(heading: &str) -> String {
 }
 
 fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, Failure> {
-    let usage = session.resources.ipam_usage().map_err(failed)?;
+    let usage = session.resources.ipam_usage().map_err(Failure::from)?;
     let mut rows = Vec::new();
     let row = |name: String, cidr: String, numbers: [u64; 4]| {
         let [capacity, in_use, reserved, free] = numbers.map(|number| format!("{number}"));
@@ -87,7 +83,7 @@ fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, F
 fn show_address(session: &Session, ip: &str, format: Format) -> Result<bool, Failure> {
     let address =
         net::parse_ip(ip).ok_or_else(|| Failure::new(format!("\"{ip}\" is not an IP address")))?;
-    let Some(holder) = session.resources.ipam_holder(address).map_err(failed)? else {
+    let Some(holder) = session.resources.ipam_holder(address).map_err(Failure::from)? else {
         let answer = json!({"address": ip, "inUse": false});
         return say(session, format, &answer, &format!("{ip} is not assigned\n"));
     };
@@ -113,7 +109,7 @@ fn say(session: &Session, format: Format, answer: &Value, text: &str) -> Result<
 }
 
 fn show_borrowed(session: &Session, format: Format) -> Result<bool, Failure> {
-    let (found, _) = session.resources.ipam_borrowed().map_err(failed)?;
+    let (found, _) = session.resources.ipam_borrowed().map_err(Failure::from)?;
     let rows = found.into_iter().map(|one| {
         let (address, block) = (one.address.to_string(), one.block.to_string());
         vec![address, one.node, block, one.owner, one.kind, one.allocated_to]
@@ -123,7 +119,7 @@ fn show_borrowed(session: &Session, format: Format) -> Result<bool, Failure> {
 }
 
 fn show_settings(session: &Session, format: Format) -> Result<bool, Failure> {
-    let settings = session.resources.ipam_settings().map_err(failed)?;
+    let settings = session.resources.ipam_settings().map_err(Failure::from)?;
     let persistence = settings.kubevirt_address_persistence.unwrap_or_default();
     let rows = [
         ("strict affinity", settings.strict_affinity.to_string()),
@@ -172,6 +168,6 @@ fn configure(session: &Session, ipam: &Ipam) -> Result<bool, Failure> {
             settings.cooldown_seconds = i64::from(*seconds);
         }
     });
-    changed.map_err(failed)?;
+    changed.map_err(Failure::from)?;
     show_settings(session, Format::default())
 }

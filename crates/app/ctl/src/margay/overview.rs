@@ -7,31 +7,35 @@ use super::session::{say_waiting, with_surroundings};
 use super::terminal::{Colour, Mark, Terminal};
 use crate::settings::{Choice, Datastore, without_secrets};
 
-/// The text of the overview. It opens nothing that is not there: looking must not leave traces.
-pub(crate) fn text(terminal: Terminal, place: &Place) -> String {
+/// The text of the overview, and whether the datastore can be used. It opens nothing that is not there: looking must not leave traces.
+pub(crate) fn text(terminal: Terminal, place: &Place) -> (String, bool) {
     let version = env!("CARGO_PKG_VERSION");
     let title = format!("margay {version}: a network for Kubernetes and plain Linux hosts\n");
     let label = |name: &str| terminal.paint(Colour::Bold, &format!("{name:6}"));
-    let store = with_surroundings(place, |surroundings| match surroundings.choose() {
+    let (store, is_fine) = with_surroundings(place, |surroundings| match surroundings.choose() {
         Ok(choice) => describe(terminal, &choice),
-        Err(error) => format!("{} {error}", terminal.mark(Mark::Broken)),
+        Err(error) => (format!("{} {error}", terminal.mark(Mark::Broken)), false),
     });
     let agent = "none runs here (this version is the datastore and its command line)";
-    let next = "margay get nodes · margay apply -f FILE · margay help";
-    format!(
+    let next = match is_fine {
+        true => "margay get nodes · margay apply -f FILE · margay help",
+        false => "margay version says more · margay --store FILE uses a store in a file",
+    };
+    let text = format!(
         "{title}{}  {store}\n{}  {agent}\n{}  {next}\n",
         label("store"),
         label("agent"),
         label("next")
-    )
+    );
+    (text, is_fine)
 }
 
-fn describe(terminal: Terminal, choice: &Choice) -> String {
+fn describe(terminal: Terminal, choice: &Choice) -> (String, bool) {
     let why = &choice.why;
     match &choice.datastore {
         Datastore::Embedded(path) => {
             let state = if path.exists() { "" } else { ", made by the first write" };
-            format!("{}  ({why}{state})", path.display())
+            (format!("{}  ({why}{state})", path.display()), true)
         }
         Datastore::Etcd(settings) => {
             let adjust = |config: &mut Config| config.waiting = Some(say_waiting);
@@ -44,11 +48,11 @@ fn describe(terminal: Terminal, choice: &Choice) -> String {
             match reached {
                 Ok(revision) => {
                     let mark = terminal.mark(Mark::Fine);
-                    format!("etcd {place}  {mark} revision {revision}  ({why})")
+                    (format!("etcd {place}  {mark} revision {revision}  ({why})"), true)
                 }
                 Err(error) => {
                     let mark = terminal.mark(Mark::Broken);
-                    format!("etcd {place}  {mark} {error}  ({why})")
+                    (format!("etcd {place}  {mark} {error}  ({why})"), false)
                 }
             }
         }

@@ -41,11 +41,8 @@ impl Session {
         adjust: impl FnOnce(&mut Config),
     ) -> Result<Self, Failure> {
         with_surroundings(place, |surroundings| {
-            let choice = surroundings.choose().map_err(|error| Failure::new(error.to_string()))?;
-            let opened = crate::datastore::open_with(&choice.datastore, adjust);
-            let store = opened.map_err(|error| {
-                Failure::new(error.to_string()).why(format!("chosen by {}", choice.why))
-            })?;
+            let choice = surroundings.choose()?;
+            let store = crate::datastore::open_with(&choice.datastore, adjust)?;
             let manner = Manner {
                 calico_version: EMULATED_CALICO_VERSION.to_owned(),
                 rewrite_unchanged: false,
@@ -155,6 +152,11 @@ impl Recorded {
 /// A wait that takes more than a moment is said, on standard error.
 pub(crate) fn say_waiting(waiting: &Waiting) {
     let _ = super::get::complain(&waiting.to_string());
+}
+
+/// What chose the datastore of this command.
+pub(crate) fn chosen_by(place: &Place) -> Option<String> {
+    with_surroundings(place, |surroundings| surroundings.choose().ok().map(|choice| choice.why))
 }
 
 /// Reads the environment once, and lets the caller ask it.

@@ -36,7 +36,7 @@ pub(crate) fn run(
             Err(error) if error.is_not_found() => {
                 format!("{} is empty: nothing was ever written", session.store.describe())
             }
-            Err(error) => return Err(Failure::new(error.to_string())),
+            Err(error) => return Err(error.into()),
         };
         text += &format!("cluster  {line}\n");
     }

@@ -25,7 +25,7 @@ pub(crate) fn documents(session: &Session, verb: Verb, write: &Write) -> Result<
     if !account.refused.is_empty() {
         return account.finish(session, write.format.output);
     }
-    session.resources.initialise().map_err(|error| Failure::new(error.to_string()))?;
+    session.resources.initialise().map_err(Failure::from)?;
     loop {
         let results = session.resources.write_all(verb, &objects, Together::AllOrNothing);
         let n_skipped_before = account.n_skipped;
@@ -64,7 +64,7 @@ fn refuse_before_first_write(
     let cluster = name_of(Kind::ClusterInformation, None, "default");
     match session.resources.get(&cluster) {
         Err(error) if error.is_not_found() => {}
-        Err(error @ Error::Store(_)) => return Err(Failure::new(error.to_string())),
+        Err(error @ Error::Store(_)) => return Err(error.into()),
         _ => return Ok(()),
     }
     for (given, preview) in input.objects.iter().zip(session.resources.preview(objects)) {
@@ -323,8 +323,7 @@ fn edit(
 ) -> Result<bool, Failure> {
     const ATTEMPTS_MAX: u64 = 20;
     for attempt in 1.. {
-        let stored =
-            session.resources.get(name).map_err(|error| Failure::new(error.to_string()))?;
+        let stored = session.resources.get(name).map_err(Failure::from)?;
         let changed = change(&stored.object)?;
         let decoded = super::decode_user(name.kind, changed).map_err(|problems| {
             let refused =
@@ -356,7 +355,7 @@ fn edit(
                 let lines = once_each(&problems).into_iter().map(ToString::to_string);
                 return Err(lines.fold(refused, Failure::detail));
             }
-            Err(error) => return Err(Failure::new(error.to_string())),
+            Err(error) => return Err(error.into()),
         }
     }
     unreachable!("the loop ends by returning")
