@@ -3,6 +3,8 @@
 mod arguments;
 mod complete;
 mod diff;
+mod dry_run;
+mod elsewhere;
 mod explain_field;
 mod failure;
 mod follow;
@@ -12,6 +14,7 @@ mod ipam;
 mod kept_bytes;
 mod overview;
 mod read_documents;
+mod selection;
 mod session;
 mod table;
 mod terminal;
@@ -88,13 +91,15 @@ fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
     match verb {
         Verb::Get(get) => get::run(&Session::open(place)?, &get),
         Verb::Create(write) => {
-            write::documents(&Session::open(place)?, resources::Verb::Create, &write)
+            let skips = write.skip_exists;
+            let session = Session::open(place)?;
+            write::documents(&session, resources::Verb::Create, &write.write, skips)
         }
         Verb::Apply(write) => {
-            write::documents(&Session::open(place)?, resources::Verb::Apply, &write)
+            write::documents(&Session::open(place)?, resources::Verb::Apply, &write, false)
         }
         Verb::Replace(write) => {
-            write::documents(&Session::open(place)?, resources::Verb::Update, &write)
+            write::documents(&Session::open(place)?, resources::Verb::Update, &write, false)
         }
         Verb::Patch(patch) => write::patch(&Session::open(place)?, &patch),
         Verb::Delete(delete) => write::delete(&Session::open(place)?, &delete),
@@ -106,6 +111,9 @@ fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
             let dir = session::with_surroundings(place, |surroundings| surroundings.state_dir());
             undo::list(terminal, &history::History::below(dir), format)
         }
+        Verb::Describe(other) => Err(elsewhere::describe(&other.words)),
+        Verb::Edit(other) => Err(elsewhere::edit(&other.words)),
+        Verb::Explain(other) => Err(elsewhere::explain(&other.words)),
         Verb::Ipam(ipam) => ipam::run(&Session::open(place)?, &ipam),
         Verb::Version { client, format } => version::run(terminal, place, client, format),
         Verb::Help { words } => help(terminal, &words, place),

@@ -7,6 +7,7 @@
 )]
 
 mod crash;
+mod habits;
 mod harness;
 mod history;
 mod life;

@@ -48,7 +48,7 @@ pub(crate) struct Place {
 pub(crate) enum Verb {
     /// Show resources
     #[command(after_help = "Examples:\n  margay get nodes\n  margay get np -A -o wide\n  \
-        margay get ippool default-ipv4-ippool -o yaml\n  margay get gnp -w\n  \
+        margay get ippool default-ipv4-ippool -o yaml\n  margay get gnp -w\n  margay get nodes -l zone=a\n  \
         margay get wep -A -o custom-columns=NAME,NODE\n  \
         margay get np -o go-template='{{range .}}{{range .Items}}{{.ObjectMeta.Name}}{{\"\\n\"}}{{end}}{{end}}'")]
     Get(Get),
@@ -56,10 +56,11 @@ pub(crate) enum Verb {
     #[command(
         after_help = "Examples:\n  margay create -f pool.yaml\n  cat all.yaml | margay create -f -"
     )]
-    Create(Write),
+    Create(Create),
     /// Make or change resources, so that they are as the documents say
     #[command(
-        after_help = "Examples:\n  margay apply -f policies/ -R\n  margay apply -f policy.yaml && margay undo"
+        after_help = "Examples:\n  margay apply -f policies/ -R\n  margay apply -f policy.yaml --dry-run\n  \
+        margay apply -f policy.yaml && margay undo"
     )]
     Apply(Write),
     /// Change resources that are there already
@@ -79,7 +80,7 @@ pub(crate) enum Verb {
     /// Set or remove a label of one resource
     #[command(
         after_help = "Examples:\n  margay label node n1 zone=a\n  margay label node n1 zone=b --overwrite\n  \
-        margay label node n1 zone --remove"
+        margay label node n1 zone-"
     )]
     Label(Label),
     /// Check documents without a datastore
@@ -87,7 +88,7 @@ pub(crate) enum Verb {
     Validate(Files),
     /// Show what apply would change; exit code 1 if anything
     #[command(after_help = "Examples:\n  margay diff -f policies/")]
-    Diff(Write),
+    Diff(Files),
     /// Take back a write made by margay
     #[command(
         after_help = "Examples:\n  margay undo        the last write\n  margay undo 27     that one"
@@ -101,6 +102,12 @@ pub(crate) enum Verb {
         #[command(flatten)]
         format: Format,
     },
+    #[command(hide = true)]
+    Describe(Other),
+    #[command(hide = true)]
+    Edit(Other),
+    #[command(hide = true)]
+    Explain(Other),
     /// IP address management
     #[command(subcommand)]
     Ipam(Ipam),
@@ -131,6 +138,13 @@ pub(crate) enum Verb {
     },
 }
 
+/// The words of a command that other programs have.
+#[derive(Args, Debug)]
+pub(crate) struct Other {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Shell {
     Bash,
@@ -157,8 +171,12 @@ pub(crate) enum Structured {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Files {
     /// A file, a folder, or - for standard input; may be given several times
-    #[arg(short, long, value_name = "FILE", required = true, value_hint = clap::ValueHint::AnyPath)]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) filename: Vec<PathBuf>,
+    /// The same, without -f
+    #[arg(value_name = "FILE", required_unless_present = "filename", hide = true)]
+    #[arg(value_hint = clap::ValueHint::AnyPath)]
+    pub(crate) bare: Vec<PathBuf>,
     /// Read folders with everything below them
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
@@ -174,11 +192,36 @@ pub(crate) struct Files {
 pub(crate) struct Write {
     #[command(flatten)]
     pub(crate) files: Files,
-    /// Leave alone what exists already (create only)
-    #[arg(long)]
-    pub(crate) skip_exists: bool,
+    /// Say what would be done, and do nothing; diff shows it in full
+    #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, hide_possible_values = true)]
+    #[arg(default_missing_value = "client")]
+    pub(crate) dry_run: Option<DryRun>,
     #[command(flatten)]
     pub(crate) format: Format,
+}
+
+/// Both modes of kubectl mean the same here: the documents are judged against the datastore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DryRun {
+    Client,
+    Server,
+    None,
+}
+
+impl Write {
+    /// Whether nothing is to be written.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.dry_run.is_some_and(|mode| mode != DryRun::None)
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Create {
+    #[command(flatten)]
+    pub(crate) write: Write,
+    /// Leave alone what exists already
+    #[arg(long)]
+    pub(crate) skip_exists: bool,
 }
 
 #[derive(Args, Debug)]
@@ -195,6 +238,10 @@ pub(crate) struct Get {
     /// Read folders with everything below them
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
+    /// Only those with these labels: app == "web" && has(tier), or app=web,tier
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    #[arg(conflicts_with_all = ["names", "filename", "watch"])]
+    pub(crate) selector: Option<String>,
     /// ps, wide, yaml, json, custom-columns=A,B, go-template=…, go-template-file=…
     #[arg(short, long, default_value = "ps")]
     pub(crate) output: String,
@@ -275,7 +322,7 @@ pub(crate) struct Delete {
 pub(crate) struct Label {
     #[command(flatten)]
     pub(crate) one: One,
-    /// key=value, or key with --remove
+    /// key=value; key- removes it, as does key with --remove
     pub(crate) label: String,
     /// Change the label if it is there with another value
     #[arg(long)]

@@ -4,15 +4,15 @@ use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use store::resources::{Error, Preview};
 
-use super::arguments::Write;
+use super::arguments::Files;
 use super::failure::Failure;
 use super::read_documents::Input;
 use super::session::{Session, spoken};
 use super::terminal::{Colour, Terminal};
 
 /// Shows the differences; true when there are none.
-pub(crate) fn run(session: &Session, write: &Write) -> Result<bool, Failure> {
-    let mut input = Input::read(&write.files)?;
+pub(crate) fn run(session: &Session, files: &Files) -> Result<bool, Failure> {
+    let mut input = Input::read(files)?;
     let mut text = String::new();
     let mut refused = Vec::new();
     let objects = input.take_objects();
@@ -40,7 +40,7 @@ pub(crate) fn run(session: &Session, write: &Write) -> Result<bool, Failure> {
 }
 
 /// An object without what only the store gives it: a new one has none of it yet.
-fn comparable(mut object: Value) -> String {
+pub(super) fn comparable(mut object: Value) -> String {
     for field in ["uid", "resourceVersion", "creationTimestamp"] {
         object["metadata"].as_object_mut().map(|metadata| metadata.shift_remove(field));
     }

@@ -11,6 +11,7 @@ use super::arguments::Get;
 use super::failure::Failure;
 use super::follow::follow;
 use super::read_documents::{Input, files, once_each};
+use super::selection::Selection;
 use super::session::{Session, kind_of, name_of, spoken};
 use super::table;
 use super::terminal::{Mark, Terminal, printable, printable_line};
@@ -42,10 +43,19 @@ pub(crate) fn run(session: &Session, get: &Get) -> Result<bool, Failure> {
         };
         return show_named(session, get, &format, names);
     }
+    let selection = Selection::read(get.selector.as_deref())?;
+    let asked = Asked { kind, namespace, selection };
     match &format {
-        Format::Table(headings) => show_table(session, kind, namespace, headings),
-        _ => stream(session, get, (kind, namespace), &format),
+        Format::Table(headings) => show_table(session, &asked, headings),
+        _ => stream(session, get, &asked, &format),
     }
+}
+
+/// Which objects of a kind are asked for.
+struct Asked<'g> {
+    kind: Kind,
+    namespace: Option<&'g str>,
+    selection: Selection,
 }
 
 /// The objects of these names in all namespaces; a name found nowhere stays one of `default`.
@@ -178,17 +188,14 @@ impl Table {
     }
 }
 
-fn show_table(
-    session: &Session,
-    kind: Kind,
-    namespace: Option<&str>,
-    headings: &Headings,
-) -> Result<bool, Failure> {
+fn show_table(session: &Session, asked: &Asked<'_>, headings: &Headings) -> Result<bool, Failure> {
+    let &Asked { kind, namespace, ref selection } = asked;
     let mut table = Table::new(kind, headings)?;
     let mut quarantined = Vec::new();
     let mut as_number = || session.as_number();
     let listed = session.resources.each(kind, namespace, |one| {
         match one.and_then(Stored::judged) {
+            Ok(stored) if !selection.takes(&stored.object) => {}
             Ok(stored) => table.add(&stored.object, &mut as_number),
             Err(bad) => quarantined.push(bad),
         }
@@ -197,7 +204,7 @@ fn show_table(
     listed.map_err(Failure::from)?;
     if table.rows.is_empty() && quarantined.is_empty() {
         let place = namespace.map_or(String::new(), |name| format!(" in namespace {name}"));
-        complain(&format!("no {}{place}", kind.plural()))?;
+        complain(&format!("no {}{place}{selection}", kind.plural()))?;
         return Ok(true);
     }
     session.terminal.page(&table.render(session.terminal))?;
@@ -207,9 +214,10 @@ fn show_table(
 fn stream(
     session: &Session,
     get: &Get,
-    (kind, namespace): (Kind, Option<&str>),
+    asked: &Asked<'_>,
     format: &Format,
 ) -> Result<bool, Failure> {
+    let &Asked { kind, namespace, ref selection } = asked;
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let mut as_number = || session.as_number();
     let mut quarantined = Vec::new();
@@ -220,6 +228,7 @@ fn stream(
         quarantined.extend(listing.quarantined);
         let judged = listing.objects.into_iter().map(Stored::judged);
         let good = judged.filter_map(|one| one.map_err(|bad| quarantined.push(bad)).ok());
+        let good = good.filter(|stored| selection.takes(&stored.object));
         let objects = good.map(|stored| exported(stored, get.export)).collect();
         let shown = [Shown::List(kind, objects, listing.revision)];
         output::print(format, &shown, &mut as_number, &mut out).map_err(unprintable)?;
@@ -229,6 +238,7 @@ fn stream(
     let mut written = Ok(());
     let listed = session.resources.each(kind, namespace, |one| {
         match one.and_then(Stored::judged) {
+            Ok(stored) if !selection.takes(&stored.object) => {}
             Ok(stored) => {
                 written = writer.item(exported(stored, get.export), &mut as_number);
             }

@@ -30,7 +30,7 @@ impl Input {
     pub(crate) fn read(files: &Files) -> Result<Self, Failure> {
         let mut input = Self::default();
         let mut faults = Vec::new();
-        for path in &files.filename {
+        for path in files.filename.iter().chain(&files.bare) {
             let mut documents = Documents::read(path, files.recursive);
             let is_empty = |calico: &Calico| matches!(calico, Calico::Empty(_));
             documents.faults.retain(|fault| !(files.skip_empty && is_empty(&fault.calico)));
@@ -167,6 +167,7 @@ pub(crate) fn files(
 ) -> Files {
     Files {
         filename: filename.iter().map(|path| path.as_ref().to_owned()).collect(),
+        bare: Vec::new(),
         recursive,
         skip_empty: false,
         namespace: namespace.map(str::to_owned),

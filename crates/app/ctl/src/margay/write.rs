@@ -15,7 +15,15 @@ use super::session::{Recorded, Session, kind_of, name_of, spoken};
 use super::terminal::Mark;
 
 /// Creates, applies or replaces the objects of documents: all of them, or none.
-pub(crate) fn documents(session: &Session, verb: Verb, write: &Write) -> Result<bool, Failure> {
+pub(crate) fn documents(
+    session: &Session,
+    verb: Verb,
+    write: &Write,
+    skips_existing: bool,
+) -> Result<bool, Failure> {
+    if write.is_dry() {
+        return super::dry_run::run(session, verb, write, skips_existing);
+    }
     let mut input = Input::read(&write.files)?;
     // They are many: each is kept once, not in the input and again for the request.
     let mut objects = input.take_objects();
@@ -36,7 +44,7 @@ pub(crate) fn documents(session: &Session, verb: Verb, write: &Write) -> Result<
                     untried.push(given);
                     untried_objects.push(object);
                 }
-                Err(error) if write.skip_exists && error.is_already_exists() => {
+                Err(error) if skips_existing && error.is_already_exists() => {
                     account.n_skipped += 1;
                 }
                 Ok(written) => account.add(written),
@@ -291,15 +299,16 @@ pub(crate) fn label(session: &Session, label: &Label) -> Result<bool, Failure> {
             .map(|metadata| metadata.entry("labels").or_insert_with(|| json!({})))
             .and_then(Value::as_object_mut)
             .ok_or_else(|| Failure::new("the object has no metadata"))?;
-        if label.remove {
-            let key = &label.label;
+        let removed = label.label.strip_suffix('-').filter(|key| !key.contains('='));
+        if let Some(key) = removed.or(label.remove.then_some(label.label.as_str())) {
             return match labels.shift_remove(key) {
                 Some(_) => Ok(object),
                 None => Err(Failure::new(format!("{} has no label {key}", spoken(&name)))),
             };
         }
         let (key, value) = label.label.split_once('=').ok_or_else(|| {
-            Failure::new(format!("\"{}\" is not a label", label.label)).help("key=value")
+            Failure::new(format!("\"{}\" is not a label", label.label))
+                .help("key=value, or key- to remove it")
         })?;
         match labels.get(key).and_then(Value::as_str) {
             Some(old) if old != value && !label.overwrite => {

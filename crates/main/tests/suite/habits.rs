@@ -1,0 +1,109 @@
+//! What people type who know kubectl.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Place, policy, pool};
+
+#[test]
+fn a_dry_run_says_what_would_happen_and_writes_nothing() {
+    for place in Place::both() {
+        let one = place.give("apply --dry-run", &pool("p", "10.1.0.0/24")).ok();
+        assert_eq!(
+            one.out,
+            "✓ would be: 1 created   (dry run, nothing was written)\n  created   IPPool p\n"
+        );
+        assert_eq!(place.dump(), []);
+        place.give("apply --dry-run=none", &policy("shop", "a", 1)).ok();
+        let before = place.dump();
+        let three = policy("shop", "a", 1) + &policy("shop", "b", 1);
+        let answer = place.give("apply --dry-run=server -o json", &three).ok().out;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!((&answer["created"], &answer["unchanged"]), (&json!(1), &json!(1)));
+        assert_eq!(answer["objects"], json!(["NetworkPolicy shop/b"]));
+        place.give("apply --dry-run", &policy("shop", "a", 2)).ok().says(&["1 changed"]);
+        let exists = place.give("create --dry-run", &three);
+        exists.refused(&["NetworkPolicy shop/a exists already", "nothing was written"]);
+        place.give("create --dry-run --skip-exists", &three).ok().says(&["1 created, 1 skipped"]);
+        place.give("replace --dry-run", &three).refused(&["NetworkPolicy shop/b does not exist"]);
+        place.give("apply --dry-run", &pool("p", "nonsense")).refused(&["spec.cidr"]);
+        assert_eq!(place.dump(), before);
+        assert_eq!(place.margay("history").ok().out.lines().count(), 2);
+    }
+}
+
+#[test]
+fn objects_are_found_by_their_labels() {
+    for place in Place::both() {
+        let labelled = |name: &str, labels: &str| {
+            policy("shop", name, 1)
+                .replace("metadata:\n", &format!("metadata:\n  labels: {{{labels}}}\n"))
+        };
+        let all =
+            labelled("a", "app: web, zone: x") + &labelled("b", "app: db") + &labelled("c", "");
+        place.give("apply", &all).ok();
+        for (selector, names) in [
+            ("app=web", &["a"][..]),
+            ("app==web,zone", &["a"]),
+            ("app,!zone", &["b"]),
+            ("app != web", &["b", "c"]),
+            ("app == \"web\" || !has(app)", &["a", "c"]),
+            ("app in {\"db\", \"web\"}", &["a", "b"]),
+        ] {
+            for format in [
+                "custom-columns=NAME",
+                "yaml",
+                "go-template={{range .}}{{range .Items}}{{.Name}} {{end}}{{end}}",
+            ] {
+                let done = place.run(&["get", "np", "-A", "-l", selector, "-o", format]).ok();
+                for name in ["a", "b", "c"] {
+                    let shown = match format {
+                        "yaml" => done.out.contains(&format!("name: {name}\n")),
+                        _ => done.out.split_whitespace().any(|word| word == name),
+                    };
+                    assert_eq!(shown, names.contains(&name), "{selector} {done:?}");
+                }
+            }
+        }
+        let none = place.margay("get np -A -l app=none").code(0);
+        none.complains(&["no networkpolicies with the labels app == \"none\""]);
+        place
+            .run(&["get", "np", "-l", "a b"])
+            .refused(&["\"a b\" is not a selector, -l", "help: "]);
+    }
+}
+
+#[test]
+fn labels_are_removed_with_a_minus() {
+    let place = Place::embedded();
+    place.give("apply", &pool("p", "10.1.0.0/24")).ok();
+    place.margay("label ippool p zone=a").ok();
+    place.margay("label ippool p zone=a-").refused(&["zone=a"]);
+    place.margay("label ippool p zone-").ok();
+    assert_eq!(place.json("get ippool p")["metadata"].get("labels"), None);
+    place.margay("label ippool p zone-").refused(&["IPPool p has no label zone"]);
+    place.margay("label ippool p zone").refused(&["help: key=value, or key- to remove it"]);
+}
+
+#[test]
+fn files_need_no_flag() {
+    let place = Place::embedded();
+    place.file("a.yaml", &pool("a", "10.1.0.0/24"));
+    place.file("b.yaml", &pool("b", "10.2.0.0/24"));
+    place.margay("validate a.yaml").ok();
+    place.margay("diff a.yaml").code(1);
+    place.margay("apply a.yaml -f b.yaml").ok().says(&["2 created"]);
+    place.margay("diff a.yaml b.yaml").ok();
+    place.margay("apply").refused(&["<FILE>"]);
+}
+
+#[test]
+fn commands_of_others_lead_to_ours() {
+    let place = Place::embedded();
+    place.margay("describe np web -n shop").refused(&["help: margay get np web -n shop -o yaml"]);
+    place.margay("explain ippool.spec.cidr").refused(&["help: margay help field ippool.spec.cidr"]);
+    for verb in ["apply", "replace", "diff"] {
+        let help = place.margay(&format!("{verb} --help")).ok();
+        assert!(!help.out.contains("skip-exists"), "{help:?}");
+    }
+    place.margay("create --help").ok().says(&["--skip-exists"]);
+}
