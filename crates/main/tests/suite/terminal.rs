@@ -46,7 +46,7 @@ fn place_with_wide_rows() -> Place {
 #[test]
 fn tables_fit_the_terminal_and_what_is_cut_says_so() {
     let place = place_with_wide_rows();
-    for columns in [40, 80, 132] {
+    for columns in [46, 80, 132] {
         let command = place.command(&["get", "np", "-A", "-o", "wide"]);
         let (code, shown) = on_terminal(command, columns, 200, "");
         assert_eq!(code, 0);
@@ -56,6 +56,21 @@ fn tables_fit_the_terminal_and_what_is_cut_says_so() {
     }
     let piped = place.margay("get np -A -o wide").ok();
     assert!(!piped.out.contains('…') && piped.out.contains(&"x".repeat(120)));
+}
+
+#[test]
+fn on_a_narrow_terminal_whole_columns_go_and_names_stay() {
+    let place = place_with_wide_rows();
+    let command = place.command(&["get", "np", "-A", "-o", "wide"]);
+    let (code, shown) = on_terminal(command, 30, 200, "");
+    assert_eq!(code, 0);
+    assert!(shown.starts_with("NAMESPACE  NAME       TIER\n"), "{shown}");
+    assert!(shown.contains("shop       policy-59  default\n"), "{shown}");
+    let said = "left out to fit 30 columns: ORDER, SELECTOR   (a pipe shows all: | less -S)\n";
+    assert!(shown.ends_with(said), "{shown}");
+    let command = place.command(&["get", "np", "-A", "-o", "wide"]);
+    let (_, shown) = on_terminal(command, 8, 200, "");
+    assert!(shown.contains("  poli"), "{shown}");
 }
 
 #[test]

@@ -134,6 +134,7 @@ impl<'s> View<'s> {
         layout.fit(&table.rows);
         let mut text = String::new();
         layout.write(&mut text, &headings);
+        left_out_line(&layout, &headings)?;
         self.layout = Some(layout);
         emit(text.as_bytes())?;
         self.flush_rows()
@@ -150,6 +151,10 @@ impl<'s> View<'s> {
         rows.iter().for_each(|row| layout.write(&mut text, row));
         emit(text.as_bytes())
     }
+}
+
+fn left_out_line(layout: &Layout, headings: &[String]) -> io::Result<()> {
+    layout.left_out(headings).map_or(Ok(()), |line| complain(&line))
 }
 
 /// What is left to say of an object that is not there any more.

@@ -103,22 +103,28 @@ fn show_named(
     }
     let mut as_number = || session.as_number();
     let mut out = Vec::new();
+    let mut left_out = Vec::new();
     if let (Format::Table(headings), Some(Shown::Object(kind, _))) = (format, shown.first()) {
         let mut table = Table::new(*kind, headings)?;
         for one in &shown {
             let Shown::Object(kind, object) = one else { continue };
             if *kind != table.kind {
-                out.extend(table.render(session.terminal).into_bytes());
+                let (text, line) = table.render(session.terminal);
+                out.extend(text.into_bytes());
+                left_out.extend(line);
                 table = Table::new(*kind, headings)?;
             }
             table.add(object, &mut as_number);
         }
-        out.extend(table.render(session.terminal).into_bytes());
+        let (text, line) = table.render(session.terminal);
+        out.extend(text.into_bytes());
+        left_out.extend(line);
     } else if !shown.is_empty() {
         output::print(format, &shown, &mut as_number, &mut out).map_err(unprintable)?;
         out.extend_from_slice(line_end(format));
     }
     session.terminal.page(&String::from_utf8_lossy(&out))?;
+    left_out.iter().try_for_each(|line| complain(line))?;
     let is_fine = name_quarantined(session, &quarantined)?;
     if missing.is_empty() {
         return Ok(is_fine);
@@ -183,7 +189,7 @@ impl Table {
         self.columns.iter().map(|column| column.heading.to_owned()).collect()
     }
 
-    fn render(&self, terminal: Terminal) -> String {
+    fn render(&self, terminal: Terminal) -> (String, Option<String>) {
         table::render(&self.headings(), &self.rows, terminal.width)
     }
 }
@@ -207,7 +213,9 @@ fn show_table(session: &Session, asked: &Asked<'_>, headings: &Headings) -> Resu
         complain(&format!("no {}{place}{selection}", kind.plural()))?;
         return Ok(true);
     }
-    session.terminal.page(&table.render(session.terminal))?;
+    let (text, left_out) = table.render(session.terminal);
+    session.terminal.page(&text)?;
+    left_out.map_or(Ok(()), |line| complain(&line))?;
     name_quarantined(session, &quarantined)
 }
 

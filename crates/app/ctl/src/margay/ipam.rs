@@ -26,20 +26,17 @@ fn print(
     rows: &[Vec<String>],
     format: Format,
 ) -> Result<bool, Failure> {
-    let text = match format.output {
+    match format.output {
         Some(format) => {
             let object = |row: &Vec<String>| -> Value {
                 let fields = headings.iter().zip(row);
                 fields.map(|(name, cell)| (camel(name), json!(cell))).collect()
             };
-            structured(format, &rows.iter().map(object).collect())
+            let text = structured(format, &rows.iter().map(object).collect());
+            session.terminal.page(&text)?;
         }
-        None => {
-            let headings: Vec<String> = headings.iter().map(|name| (*name).to_owned()).collect();
-            table::render(&headings, rows, session.terminal.width)
-        }
-    };
-    session.terminal.page(&text)?;
+        None => table::show(session.terminal, headings, rows)?,
+    }
     Ok(true)
 }
 

@@ -93,8 +93,8 @@ pub(crate) fn list(terminal: Terminal, history: &History, format: Format) -> Res
         writeln!(io::stderr().lock(), "no writes yet")?;
         return Ok(true);
     }
-    let headings = ["NUMBER", "TIME", "OBJECTS", "STATE", "COMMAND", "STORE"].map(str::to_owned);
-    terminal.page(&table::render(&headings, &rows, terminal.width))?;
+    let headings = ["NUMBER", "TIME", "OBJECTS", "STATE", "COMMAND", "STORE"];
+    table::show(terminal, &headings, &rows)?;
     Ok(true)
 }
 
