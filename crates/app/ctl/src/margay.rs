@@ -40,7 +40,7 @@ use terminal::Terminal;
 
 /// Runs the program with the words of a command line, its own name first.
 pub fn run(words: Vec<OsString>) -> ExitCode {
-    clap_complete::CompleteEnv::with_factory(Arguments::command).var(complete::VARIABLE).complete();
+    clap_complete::CompleteEnv::with_factory(complete::command).var(complete::VARIABLE).complete();
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -162,6 +162,34 @@ fn completion_knows_verbs_kinds_and_the_names_in_the_store() {
 }
 
 #[test]
+fn completion_knows_namespaces_formats_fields_and_writes() {
+    for place in Place::both() {
+        shop(&place);
+        let of = |line: &[&str]| candidates(&place, line);
+        assert_eq!(of(&["margay", "get", "np", "-n", ""]), ["prod", "shop"]);
+        assert_eq!(of(&["margay", "apply", "-n", "s"]), ["shop"]);
+        assert_eq!(of(&["margay", "get", "np", "-A", ""])[..2], ["db", "web"]);
+        assert_eq!(of(&["margay", "get", "np", "-o", "y"]), ["yaml"]);
+        assert_eq!(of(&["margay", "get", "np", "-o", "go-template-"]), ["go-template-file="]);
+        assert_eq!(of(&["margay", "help", "fie"]), ["field"]);
+        assert_eq!(of(&["margay", "help", "field", "IPP"]), ["IPPool"]);
+        assert_eq!(of(&["margay", "help", "field", "np.spec.sel"]), ["np.spec.selector"]);
+        let nested = of(&["margay", "help", "field", "np.spec.ingress.destination.p"]);
+        assert_eq!(nested, ["np.spec.ingress.destination.ports"]);
+        place.margay("label ippool p zone=a").ok();
+        assert_eq!(of(&["margay", "undo", ""])[..2], ["2", "1"]);
+        // The shell asks us for the other name as well.
+        assert_eq!(of(&["calicoctl", "get", "np", "-n", "shop", "w"]), ["web"]);
+        let verbs = of(&["/usr/bin/calicoctl", ""]);
+        assert!(verbs.contains(&"apply".to_owned()) && !verbs.contains(&"undo".to_owned()));
+        for shell in ["bash", "zsh", "fish"] {
+            let script = place.margay(&format!("completion {shell}")).ok();
+            assert!(script.out.contains(" calicoctl"), "{script:?}");
+        }
+    }
+}
+
+#[test]
 fn answers_of_writes_can_be_read_by_programs() {
     for place in Place::both() {
         let answer: Value =

@@ -95,6 +95,7 @@ pub(crate) enum Verb {
     )]
     Undo {
         /// The number that the write or `margay history` printed [default: the last]
+        #[arg(add = ArgValueCompleter::new(complete::undo_numbers))]
         number: Option<u64>,
     },
     /// Show the writes that can be taken back
@@ -126,6 +127,7 @@ pub(crate) enum Verb {
     )]
     Help {
         /// A command, or `field KIND.path`
+        #[arg(add = ArgValueCompleter::new(complete::help_words))]
         words: Vec<String>,
     },
     /// Print the completion script of a shell
@@ -184,7 +186,7 @@ pub(crate) struct Files {
     #[arg(long)]
     pub(crate) skip_empty: bool,
     /// The namespace of documents that name none
-    #[arg(short, long)]
+    #[arg(short, long, add = ArgValueCompleter::new(complete::namespaces))]
     pub(crate) namespace: Option<String>,
 }
 
@@ -243,10 +245,10 @@ pub(crate) struct Get {
     #[arg(conflicts_with_all = ["names", "filename", "watch"])]
     pub(crate) selector: Option<String>,
     /// ps, wide, yaml, json, custom-columns=A,B, go-template=…, go-template-file=…
-    #[arg(short, long, default_value = "ps")]
+    #[arg(short, long, default_value = "ps", add = ArgValueCompleter::new(complete::formats))]
     pub(crate) output: String,
     /// The namespace
-    #[arg(short, long)]
+    #[arg(short, long, add = ArgValueCompleter::new(complete::namespaces))]
     pub(crate) namespace: Option<String>,
     /// All namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
@@ -270,7 +272,7 @@ pub(crate) struct One {
     #[arg(add = ArgValueCompleter::new(complete::names))]
     pub(crate) name: String,
     /// Its namespace
-    #[arg(short, long)]
+    #[arg(short, long, add = ArgValueCompleter::new(complete::namespaces))]
     pub(crate) namespace: Option<String>,
 }
 
@@ -308,7 +310,7 @@ pub(crate) struct Delete {
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
     /// The namespace
-    #[arg(short, long)]
+    #[arg(short, long, add = ArgValueCompleter::new(complete::namespaces))]
     pub(crate) namespace: Option<String>,
     /// What is not there is no error
     #[arg(short, long)]

@@ -1,38 +1,99 @@
-//! Completion that knows kinds, and the names in the store.
+//! Completion that knows kinds, fields, writes, and the names in the store.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 use api::Kind;
+use clap::{Command, CommandFactory};
 use clap_complete::CompletionCandidate;
 use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Zsh};
+use store::resources::Name;
 
-use super::arguments::{Place, Shell};
+use super::arguments::{Arguments, Place, Shell};
 use super::failure::Failure;
-use super::session::Session;
+use super::history::History;
+use super::session::{Session, with_surroundings};
 
 /// The variable by which a shell asks for candidates.
 pub(crate) const VARIABLE: &str = "COMPLETE";
 /// More names than this help nobody, and a slow answer annoys at every key.
 const NAMES_MAX: usize = 500;
+/// Nor are more objects than this looked at for them.
+const SEEN_MAX: usize = 20_000;
 /// A shell that hangs at a key is worse than one that does not know.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The script that a shell reads once.
+/// The command line whose words can be completed: ours, or what `calicoctl` has of it.
+pub(crate) fn command() -> Command {
+    let whole = Arguments::command();
+    let program = line().into_iter().next().unwrap_or_default();
+    if Path::new(&program).file_name() != Some(OsStr::new("calicoctl")) {
+        return whole;
+    }
+    let ours = ["completion", "diff", "help", "history", "undo"];
+    ours.into_iter()
+        .fold(whole, |command, name| command.mut_subcommand(name, |verb| verb.hide(true)))
+}
+
+/// The script that a shell reads once. It completes both names: whoever answers to `calicoctl`
+/// on this host, the kinds and the names in the store are the same.
 pub(crate) fn script(shell: Shell) -> Result<Vec<u8>, Failure> {
     let program = std::env::args().next().unwrap_or_else(|| "margay".to_owned());
     let mut text = Vec::new();
-    let write = |completer: &dyn EnvCompleter, text: &mut Vec<u8>| -> io::Result<()> {
-        completer.write_registration(VARIABLE, "margay", "margay", &program, text)
+    let mut write = |completer: &dyn EnvCompleter| -> io::Result<()> {
+        ["margay", "calicoctl"].into_iter().try_for_each(|name| {
+            completer.write_registration(VARIABLE, name, name, &program, &mut text)
+        })
     };
     match shell {
-        Shell::Bash => write(&Bash, &mut text)?,
-        Shell::Elvish => write(&Elvish, &mut text)?,
-        Shell::Fish => write(&Fish, &mut text)?,
-        Shell::Zsh => write(&Zsh, &mut text)?,
+        Shell::Bash => write(&Bash)?,
+        Shell::Elvish => write(&Elvish)?,
+        Shell::Fish => write(&Fish)?,
+        Shell::Zsh => write(&Zsh)?,
     }
     Ok(text)
+}
+
+/// The command line being completed, its program first: it stands behind `--`.
+fn line() -> Vec<String> {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    words.skip_while(|word| word != "--").skip(1).collect()
+}
+
+/// The value of a flag on the command line.
+fn after(line: &[String], flags: [&str; 2]) -> Option<String> {
+    line.iter().enumerate().find_map(|(at, word)| match word.split_once('=') {
+        Some((flag, value)) if flags.contains(&flag) => Some(value.to_owned()),
+        _ if flags.contains(&word.as_str()) => line.get(at + 1).cloned(),
+        _ => None,
+    })
+}
+
+fn place(line: &[String]) -> Place {
+    Place {
+        config: after(line, ["-c", "--config"]).map(Into::into),
+        store: after(line, ["--store", "--store"]).map(Into::into),
+        ..Place::default()
+    }
+}
+
+fn kind_on(line: &[String]) -> Option<Kind> {
+    // Behind the program and the verb.
+    line.iter().skip(2).find_map(|word| Kind::from_alias(word))
+}
+
+/// Those that begin with what was typed, as many as help.
+fn beginning_with(
+    current: &OsStr,
+    all: impl IntoIterator<Item = impl Into<String>>,
+) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    let all = all.into_iter().map(Into::into).filter(|one: &String| one.starts_with(&*typed));
+    all.take(NAMES_MAX).map(CompletionCandidate::new).collect()
 }
 
 /// Kinds that begin with what was typed: plurals first, short names where they are meant.
@@ -49,35 +110,79 @@ pub(crate) fn kinds(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Names in the store of the kind that stands on the command line already.
 pub(crate) fn names(current: &OsStr) -> Vec<CompletionCandidate> {
-    let typed = current.to_string_lossy().into_owned();
-    let words: Vec<String> = std::env::args().collect();
-    // Behind `--` stands the command line being completed: program, verb, kind, names.
-    let line = words.iter().position(|word| word == "--").map_or(&[][..], |at| &words[at + 1..]);
-    let Some(kind) = line.iter().skip(2).find_map(|word| Kind::from_alias(word)) else {
-        return Vec::new();
-    };
-    let after = |flags: [&str; 2]| {
-        line.iter().enumerate().find_map(|(at, word)| match word.split_once('=') {
-            Some((flag, value)) if flags.contains(&flag) => Some(value.to_owned()),
-            _ if flags.contains(&word.as_str()) => line.get(at + 1).cloned(),
-            _ => None,
-        })
-    };
-    let place = Place {
-        config: after(["-c", "--config"]).map(Into::into),
-        store: after(["--store", "--store"]).map(Into::into),
-        ..Place::default()
-    };
-    let opened = Session::open_with(&place, |config| config.timeout = PATIENCE);
+    let line = line();
+    let Some(kind) = kind_on(&line) else { return Vec::new() };
+    let opened = Session::open_with(&place(&line), |config| config.timeout = PATIENCE);
     let Ok(session) = opened else { return Vec::new() };
-    let namespace = after(["-n", "--namespace"])
+    let everywhere = line.iter().any(|word| word == "-A" || word == "--all-namespaces");
+    let namespace = after(&line, ["-n", "--namespace"])
         .unwrap_or_else(|| super::session::DEFAULT_NAMESPACE.to_owned());
-    let namespace = kind.is_namespaced().then_some(namespace.as_str());
-    let Ok(listing) = session.resources.list(kind, namespace) else { return Vec::new() };
-    let names = listing.objects.into_iter().map(|stored| stored.name.name);
-    names
-        .filter(|name| name.starts_with(&typed))
-        .take(NAMES_MAX)
-        .map(CompletionCandidate::new)
+    let namespace = (kind.is_namespaced() && !everywhere).then_some(namespace.as_str());
+    let names: BTreeSet<String> = found(&session, kind, namespace, |name| Some(name.name));
+    beginning_with(current, names)
+}
+
+/// Namespaces: those of Kubernetes, of which there is a profile each, and those of the objects of
+/// the kind that stands on the command line.
+pub(crate) fn namespaces(current: &OsStr) -> Vec<CompletionCandidate> {
+    let line = line();
+    let opened = Session::open_with(&place(&line), |config| config.timeout = PATIENCE);
+    let Ok(session) = opened else { return Vec::new() };
+    let mut all = found(&session, Kind::Profile, None, |name| {
+        name.name.strip_prefix("kns.").map(str::to_owned)
+    });
+    let kind = kind_on(&line).filter(|kind| kind.is_namespaced()).unwrap_or(Kind::NetworkPolicy);
+    all.extend(found(&session, kind, None, |name| Some(name.namespace)));
+    beginning_with(current, all)
+}
+
+/// Something of the names of objects, each once.
+fn found(
+    session: &Session,
+    kind: Kind,
+    namespace: Option<&str>,
+    part: impl Fn(Name) -> Option<String>,
+) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut n_seen = 0;
+    // What could be read until the store fell silent is better than nothing.
+    let _ = session.resources.each(kind, namespace, |one| {
+        n_seen += 1;
+        found.extend(one.ok().and_then(|stored| part(stored.name)));
+        match n_seen < SEEN_MAX {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    found
+}
+
+/// The values of `get -o`.
+pub(crate) fn formats(current: &OsStr) -> Vec<CompletionCandidate> {
+    let with_values = ["custom-columns=", "go-template=", "go-template-file="];
+    beginning_with(current, ["ps", "wide", "yaml", "json"].into_iter().chain(with_values))
+}
+
+/// Commands, and behind `help field` the paths of fields.
+pub(crate) fn help_words(current: &OsStr) -> Vec<CompletionCandidate> {
+    let line = line();
+    if line.iter().rev().nth(1).is_some_and(|word| word == "field") {
+        return beginning_with(current, super::explain_field::paths(&current.to_string_lossy()));
+    }
+    let whole = Arguments::command();
+    let verbs = whole.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let verbs = verbs.map(|verb| verb.get_name().to_owned());
+    beginning_with(current, verbs.chain(["field".to_owned()]))
+}
+
+/// The numbers of writes that can be taken back, the newest first, each with its command.
+pub(crate) fn undo_numbers(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy().into_owned();
+    let dir = with_surroundings(&place(&line()), |surroundings| surroundings.state_dir());
+    let Ok(kept) = History::below(dir).after(0) else { return Vec::new() };
+    let numbers = kept.into_iter().rev().map(|(number, entry)| (number.to_string(), entry.command));
+    let wanted = numbers.filter(|(number, _)| number.starts_with(&typed)).take(NAMES_MAX);
+    wanted
+        .map(|(number, command)| CompletionCandidate::new(number).help(Some(command.into())))
         .collect()
 }

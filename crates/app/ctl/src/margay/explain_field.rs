@@ -195,6 +195,22 @@ fn of_kubernetes(typed: &str) -> Option<&'static str> {
     })
 }
 
+/// The paths that what was typed may become: kinds, or the fields of the object before the last
+/// point.
+pub(crate) fn paths(typed: &str) -> Vec<String> {
+    let Some((before, _)) = typed.rsplit_once('.') else {
+        return Kind::all().map(|kind| kind.name().to_owned()).collect();
+    };
+    let (kind, path) = before.split_once('.').unwrap_or((before, ""));
+    let Some(whole) = Kind::from_alias(kind).map(schema::object_for) else { return Vec::new() };
+    let object = match path {
+        "" => Some(whole),
+        path => find(whole, path).ok().and_then(|(_, field)| object_of(field.shape)),
+    };
+    let fields = object.into_iter().flat_map(|object| object.fields);
+    fields.map(|field| format!("{before}.{}", field.name)).collect()
+}
+
 /// There is no such kind; the nearest one is offered.
 pub(crate) fn unknown_kind(name: &str) -> Failure {
     let typed = name.to_ascii_lowercase();
