@@ -190,6 +190,38 @@ fn completion_knows_namespaces_formats_fields_and_writes() {
 }
 
 #[test]
+fn the_defaults_of_fields_are_those_that_are_written() {
+    let place = Place::embedded();
+    let tier = "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: t}\n";
+    place.give("apply", &(pool("p", "10.1.0.0/24") + &policy("shop", "web", 1) + tier)).ok();
+    for (object, path, default) in [
+        ("ippool p", "IPPool.spec.blockSize", "26"),
+        ("ippool p", "IPPool.spec.ipipMode", "Never"),
+        ("ippool p", "IPPool.spec.vxlanMode", "Never"),
+        ("ippool p", "IPPool.spec.nodeSelector", "all()"),
+        ("ippool p", "IPPool.spec.assignmentMode", "Automatic"),
+        ("ippool p", "IPPool.spec.allowedUses", "[Workload, Tunnel]"),
+        ("np web -n shop", "NetworkPolicy.spec.types", "[Ingress]"),
+        ("np web -n shop", "NetworkPolicy.spec.tier", "default"),
+        ("tier t", "Tier.spec.order", "1000000"),
+        ("tier t", "Tier.spec.defaultAction", "Deny"),
+    ] {
+        let field = path.rsplit('.').next().unwrap();
+        let written = place.json(&format!("get {object}"))["spec"][field].clone();
+        let words = match &written {
+            Value::String(text) => text.clone(),
+            Value::Array(items) => {
+                let items: Vec<&str> = items.iter().map(|item| item.as_str().unwrap()).collect();
+                format!("[{}]", items.join(", "))
+            }
+            other => other.to_string(),
+        };
+        assert_eq!(words, default, "{path}");
+        place.margay(&format!("help field {path}")).ok().says(&[&format!("default  {default}")]);
+    }
+}
+
+#[test]
 fn answers_of_writes_can_be_read_by_programs() {
     for place in Place::both() {
         let answer: Value =

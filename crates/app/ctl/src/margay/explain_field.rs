@@ -18,15 +18,50 @@ pub(crate) fn explain(terminal: Terminal, path: &str) -> Result<String, Failure>
     }
     let found = find(whole, field_path);
     let (names, field) = found.map_err(|(known, missing)| unknown_field(kind, known, &missing))?;
-    Ok(page(terminal, &format!("{}.{}", kind.name(), names.join(".")), field))
+    let path = names.join(".");
+    let default = filled_in(kind, &path).or(field.default);
+    Ok(page(terminal, &format!("{}.{path}", kind.name()), field, default))
 }
 
-fn page(terminal: Terminal, title: &str, field: &Field) -> String {
+/// The defaults that depend on the rest of the object, and so are in no table: they are filled in
+/// when it is written.
+fn filled_in(kind: Kind, path: &str) -> Option<&'static str> {
+    use Kind::{
+        FelixConfiguration, GlobalNetworkPolicy, IpPool, KubeControllersConfiguration,
+        NetworkPolicy, StagedGlobalNetworkPolicy, StagedNetworkPolicy, Tier,
+    };
+    let is_policy = matches!(
+        kind,
+        NetworkPolicy | GlobalNetworkPolicy | StagedNetworkPolicy | StagedGlobalNetworkPolicy
+    );
+    Some(match (kind, path) {
+        (IpPool, "spec.blockSize") => "26 for IPv4, 122 for IPv6",
+        (IpPool, "spec.nodeSelector") => "all()",
+        (IpPool, "spec.allowedUses") => "[Workload, Tunnel]",
+        (IpPool, "spec.ipipMode" | "spec.vxlanMode") => "Never",
+        (IpPool, "spec.assignmentMode") => "Automatic",
+        (_, "spec.types") if is_policy => {
+            "[Ingress]; with egress rules only [Egress], with rules of both [Ingress, Egress]"
+        }
+        (_, "spec.tier") if is_policy => "default",
+        (Tier, "spec.order") => "1000000",
+        (Tier, "spec.defaultAction") => "Deny",
+        (FelixConfiguration, "spec.floatingIPs") => "Disabled",
+        (FelixConfiguration, "spec.bpfConnectTimeLoadBalancing") => "TCP",
+        (FelixConfiguration, "spec.bpfHostNetworkedNATWithoutCTLB") => "Enabled",
+        (KubeControllersConfiguration, "spec.prometheusMetricsPort") => "9094",
+        (KubeControllersConfiguration, "spec.controllers.node.leakGracePeriod") => "15m0s",
+        (kind, "metadata.namespace") if kind.is_namespaced() => "default",
+        _ => return None,
+    })
+}
+
+fn page(terminal: Terminal, title: &str, field: &Field, default: Option<&str>) -> String {
     let mut text = format!("{}  {}\n", terminal.paint(Colour::Bold, title), type_of(field.shape));
     if !field.help.is_empty() {
         text.push_str(&format!("  {}\n", field.help));
     }
-    let default = match (field.default, field.required, field.keep) {
+    let default = match (default, field.required, field.keep) {
         (Some(default), ..) => default.to_owned(),
         (None, true, _) => "none; the field is required".to_owned(),
         (None, false, Keep::Always) => "written out with its zero value".to_owned(),
