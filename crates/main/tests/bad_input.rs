@@ -241,7 +241,8 @@ fn each_of_thousands_of_bad_objects_is_named_with_its_line() {
         let ran = world.margay(&["validate", "-f", file]);
         assert_eq!(ran.code, Some(2));
         assert_eq!(ran.err.matches("is not a CIDR").count(), 3000);
-        assert!(ran.err.trim_end().ends_with(&format!("({file}:{line})")), "{line}");
+        let last = format!("({file}:{line})\nhelp: margay help field GlobalNetworkSet.spec.nets\n");
+        assert!(ran.err.ends_with(&last), "{line}");
     }
     let nets: Vec<String> = (0..20_000).map(|n| format!("net{n}")).collect();
     world.file("x.yaml", set("a", &format!("[{}]", nets.join(", "))));

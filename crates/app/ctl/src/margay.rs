@@ -71,8 +71,12 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
 
 /// A wrong command line, in the shape of all errors.
 fn usage(error: &clap::Error) -> String {
-    let text = error.render().to_string().replace("  tip: ", "help: ");
-    text.replace("For more information, try '--help'.", "help: add --help to see what there is")
+    let text = error.render().to_string().replace("  tip: ", "help: ").replace("\n\n", "\n");
+    let general = match text.contains("\nhelp: ") {
+        true => "",
+        false => "help: add --help to see what there is",
+    };
+    text.replace("For more information, try '--help'.", general).trim_end().to_owned() + "\n"
 }
 
 /// The answer to no command at all; a datastore that cannot be used is an error.

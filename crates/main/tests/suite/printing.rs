@@ -129,6 +129,51 @@ fn wrong_words_are_refused_with_two_and_help_is_an_answer() {
     }
 }
 
+#[test]
+fn every_error_comes_with_the_next_step() {
+    let place = Place::embedded();
+    place.file("bad.yaml", &pool("q", "nonsense"));
+    place.give("apply", &pool("p", "10.1.0.0/24")).ok();
+    for words in [
+        "get nonsense",
+        "get ippool absent",
+        "get ippool -o nonsense",
+        "get ippool -w -o nonsense",
+        "get ippool -o custom-columns=NONSENSE",
+        "get ippool p -o custom-columns=NONSENSE",
+        "get ippool -o go-template={{",
+        "get ippool -l a=b=c",
+        "apply",
+        "apply -f bad.yaml",
+        "validate -f bad.yaml",
+        "diff -f bad.yaml",
+        "apply --dry-run -f bad.yaml",
+        "patch ippool p -p {",
+        "patch ippool p -p {spec:{cidr:nonsense}}",
+        "patch ippool p -t json -p {}",
+        "label ippool p nonsense",
+        "label ippool absent a=b",
+        "delete ippool",
+        "delete ippool absent",
+        "delete ippool p",
+        "undo 99",
+        "ipam configure",
+        "ipam show --ip nonsense",
+        "help field",
+        "help field IPPool.nonsense",
+        "help nonsense",
+        "nonsense",
+        "completion nonsense",
+    ] {
+        let done = place.margay(words).refused(&["\nhelp: "]);
+        assert!(!done.err.contains("\n\n"), "{done:?}");
+    }
+    place.margay("get np").code(0).complains(&["-A shows those of all"]);
+    let empty = Place::embedded();
+    empty.margay("ipam show").code(0).complains(&["no pools; margay help field IPPool.spec"]);
+    empty.margay("history").code(0).complains(&["no writes yet; "]);
+}
+
 /// Asks as bash does: the words of the line behind `--`, and which of them is being typed.
 fn candidates(place: &Place, line: &[&str]) -> Vec<String> {
     let words: Vec<&str> = std::iter::once("--").chain(line.iter().copied()).collect();

@@ -6,7 +6,7 @@ use store::resources::{Error, Preview};
 
 use super::arguments::Files;
 use super::failure::Failure;
-use super::read_documents::Input;
+use super::read_documents::{Input, field_help};
 use super::session::{Session, spoken};
 use super::terminal::{Colour, Terminal};
 
@@ -15,6 +15,7 @@ pub(crate) fn run(session: &Session, files: &Files) -> Result<bool, Failure> {
     let mut input = Input::read(files)?;
     let mut text = String::new();
     let mut refused = Vec::new();
+    let mut help = None;
     let objects = input.take_objects();
     for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
         match preview {
@@ -24,6 +25,7 @@ pub(crate) fn run(session: &Session, files: &Files) -> Result<bool, Failure> {
                 text += &one(session.terminal, &spoken(&given.name), &before, &after);
             }
             Err(Error::Invalid { problems, .. }) => {
+                help = help.or_else(|| field_help(given.name.kind, &problems));
                 refused.extend(input.describe(given, &problems));
             }
             Err(error @ Error::Store(_)) => return Err(error.into()),
@@ -34,7 +36,8 @@ pub(crate) fn run(session: &Session, files: &Files) -> Result<bool, Failure> {
     match refused.is_empty() {
         true => Ok(text.is_empty()),
         false => {
-            Err(refused.into_iter().fold(Failure::new("apply would be refused"), Failure::detail))
+            let first = Failure::new("apply would be refused");
+            Err(refused.into_iter().fold(first, Failure::detail).help_if(help))
         }
     }
 }

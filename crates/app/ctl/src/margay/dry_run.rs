@@ -6,7 +6,7 @@ use store::resources::{Error, Preview, Verb};
 use super::arguments::Write;
 use super::diff::comparable;
 use super::failure::Failure;
-use super::read_documents::Input;
+use super::read_documents::{Input, field_help};
 use super::session::{Session, spoken};
 use super::structured;
 use super::terminal::Mark;
@@ -22,6 +22,7 @@ pub(crate) fn run(
     let objects = input.take_objects();
     let mut fates: Vec<(&str, String)> = Vec::new();
     let mut refused = Vec::new();
+    let mut help = None;
     for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
         let name = spoken(&given.name);
         let at = input.place(&given.from, "");
@@ -37,6 +38,7 @@ pub(crate) fn run(
             }
             (Ok(preview), _) => fates.push((fate(preview), name)),
             (Err(Error::Invalid { problems, .. }), _) => {
+                help = help.or_else(|| field_help(given.name.kind, &problems));
                 refused.extend(input.describe(given, &problems));
             }
             (Err(error @ Error::Store(_)), _) => return Err(error.into()),
@@ -45,7 +47,7 @@ pub(crate) fn run(
     }
     if !refused.is_empty() {
         let first = Failure::new("it would be refused; nothing was written");
-        return Err(refused.into_iter().fold(first, Failure::detail));
+        return Err(refused.into_iter().fold(first, Failure::detail).help_if(help));
     }
     let text = match write.format.output {
         Some(format) => structured(format, &as_value(&fates)),

@@ -51,6 +51,14 @@ impl Failure {
         self
     }
 
+    /// The same, where there is something to do.
+    pub(crate) fn help_if(self, help: Option<String>) -> Self {
+        match help {
+            Some(help) => self.help(help),
+            None => self,
+        }
+    }
+
     /// How to take back the part that was done: a line of its own.
     pub(crate) fn undo(mut self, undo: &str) -> Self {
         self.undo = Some(undo.trim_end().to_owned()).filter(|undo| !undo.is_empty());

@@ -69,7 +69,8 @@ impl<'s> View<'s> {
     fn new(session: &'s Session, get: &Get, kind: Kind) -> Result<Self, Failure> {
         let with_namespace =
             kind.is_namespaced() && (get.all_namespaces || get.namespace.is_some());
-        let format = Format::parse(&get.output, with_namespace).map_err(Failure::new)?;
+        let format =
+            Format::parse(&get.output, with_namespace).map_err(super::get::unknown_format)?;
         let table = match &format {
             Format::Table(headings) => Some(Table::new(kind, headings)?),
             _ => None,

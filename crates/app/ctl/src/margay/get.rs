@@ -21,9 +21,7 @@ use crate::output::{self, Format, Headings, ListWriter, Shown};
 /// Runs the command; true when everything asked for was there and readable.
 pub(crate) fn run(session: &Session, get: &Get) -> Result<bool, Failure> {
     let with_namespace = get.all_namespaces || get.namespace.is_some();
-    let format = Format::parse(&get.output, with_namespace).map_err(|why| {
-        Failure::new(why).help("-o ps, wide, yaml, json, custom-columns=A,B, go-template=…")
-    })?;
+    let format = Format::parse(&get.output, with_namespace).map_err(unknown_format)?;
     let Some(typed) = &get.kind else {
         let input = Input::read(&files(&get.filename, get.recursive, get.namespace.as_deref()))?;
         let names = input.objects.iter().map(|given| given.name.clone());
@@ -167,7 +165,7 @@ impl Table {
                 columns::choose(kind, &headings, false)
             }
         };
-        let columns = chosen.map_err(|unknown| Failure::new(unknown.0))?;
+        let columns = chosen.map_err(|unknown| unknown_column(&unknown.0))?;
         Ok(Self { kind, columns, rows: Vec::new() })
     }
 
@@ -210,7 +208,8 @@ fn show_table(session: &Session, asked: &Asked<'_>, headings: &Headings) -> Resu
     listed.map_err(Failure::from)?;
     if table.rows.is_empty() && quarantined.is_empty() {
         let place = namespace.map_or(String::new(), |name| format!(" in namespace {name}"));
-        complain(&format!("no {}{place}{selection}", kind.plural()))?;
+        let others = if namespace.is_some() { "; -A shows those of all" } else { "" };
+        complain(&format!("no {}{place}{selection}{others}", kind.plural()))?;
         return Ok(true);
     }
     let (text, left_out) = table.render(session.terminal);
@@ -319,9 +318,26 @@ fn line_end(format: &Format) -> &'static [u8] {
     if matches!(format, Format::Json) { b"\n" } else { b"" }
 }
 
+pub(super) fn unknown_format(why: String) -> Failure {
+    Failure::new(format!("{why}, -o"))
+        .help("-o ps, wide, yaml, json, custom-columns=A,B, go-template=…")
+}
+
 pub(super) fn unprintable(error: output::Error) -> Failure {
     match error {
         output::Error::Write(error) => error.into(),
-        output::Error::Format(why) => Failure::new(why),
+        output::Error::Format(why) if why.starts_with("unknown heading") => unknown_column(&why),
+        output::Error::Format(why) => {
+            Failure::new("the template cannot be used, -o go-template").why(why).help(
+                "-o go-template='{{range .}}{{range .Items}}{{.ObjectMeta.Name}} {{end}}{{end}}'",
+            )
+        }
     }
+}
+
+/// Calico's sentence, as an error of ours.
+fn unknown_column(sentence: &str) -> Failure {
+    let (what, known) = sentence.split_once(", valid values are: ").unwrap_or((sentence, ""));
+    let failure = Failure::new(format!("{what}, -o custom-columns"));
+    if known.is_empty() { failure } else { failure.help(format!("there are: {known}")) }
 }

@@ -67,6 +67,10 @@ fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, F
             rows.push(row("  block".to_owned(), block.cidr.to_string(), numbers));
         }
     }
+    if rows.is_empty() && format.output.is_none() && usage.quarantined.is_empty() {
+        super::get::complain("no pools; margay help field IPPool.spec says how to write one")?;
+        return Ok(true);
+    }
     let mut fine =
         print(session, &["POOL", "CIDR", "TOTAL", "IN USE", "RESERVED", "FREE"], &rows, format)?;
     for bad in &usage.quarantined {
@@ -78,8 +82,10 @@ fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, F
 }
 
 fn show_address(session: &Session, ip: &str, format: Format) -> Result<bool, Failure> {
-    let address =
-        net::parse_ip(ip).ok_or_else(|| Failure::new(format!("\"{ip}\" is not an IP address")))?;
+    let address = net::parse_ip(ip).ok_or_else(|| {
+        Failure::new(format!("\"{ip}\" is not an IP address, --ip"))
+            .help("margay ipam show --ip 10.65.0.7")
+    })?;
     let Some(holder) = session.resources.ipam_holder(address).map_err(Failure::from)? else {
         let answer = json!({"address": ip, "inUse": false});
         return say(session, format, &answer, &format!("{ip} is not assigned\n"));

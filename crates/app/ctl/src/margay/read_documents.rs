@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use api::Problem;
+use api::{Kind, Problem};
 use serde_json::Value;
 use store::resources::Name;
 
@@ -134,6 +134,14 @@ impl Input {
             .map(|problem| format!("  {problem}  ({})", self.place(&given.from, &problem.path)));
         std::iter::once(title).chain(lines).collect()
     }
+}
+
+/// Where the field of the first of the problems is explained.
+pub(crate) fn field_help(kind: Kind, problems: &[Problem]) -> Option<String> {
+    let path = &problems.first()?.path;
+    let names: Vec<&str> =
+        path.split('.').map(|step| step.split('[').next().unwrap_or(step)).collect();
+    Some(format!("margay help field {kind}.{}", names.join(".")))
 }
 
 /// Calico reports some faults twice, in two naming schemes; people need each once.

@@ -90,7 +90,10 @@ pub(crate) fn list(terminal: Terminal, history: &History, format: Format) -> Res
         return Ok(true);
     }
     if rows.is_empty() {
-        writeln!(io::stderr().lock(), "no writes yet")?;
+        writeln!(
+            io::stderr().lock(),
+            "no writes yet; those made by margay appear here, to be taken back"
+        )?;
         return Ok(true);
     }
     let headings = ["NUMBER", "TIME", "OBJECTS", "STATE", "COMMAND", "STORE"];

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::arguments::Files;
 use super::failure::Failure;
-use super::read_documents::Input;
+use super::read_documents::{Input, field_help};
 use super::terminal::{Mark, Terminal};
 
 /// Checks documents; true when all are good.
@@ -12,10 +12,12 @@ pub(crate) fn run(terminal: Terminal, files: &Files) -> Result<bool, Failure> {
     let input = Input::read(files)?;
     let mut lines = Vec::new();
     let mut n_bad = 0;
+    let mut help = None;
     for given in &input.objects {
         let problems = model::validate::validate(given.name.kind, &given.object);
         if !problems.is_empty() {
             n_bad += 1;
+            help = help.or_else(|| field_help(given.name.kind, &problems));
             lines.extend(input.describe(given, &problems));
         }
     }
@@ -28,5 +30,5 @@ pub(crate) fn run(terminal: Terminal, files: &Files) -> Result<bool, Failure> {
     }
     let what =
         format!("{n_bad} of {n} documents {} not valid", if n_bad == 1 { "is" } else { "are" });
-    Err(lines.into_iter().fold(Failure::new(what), Failure::detail))
+    Err(lines.into_iter().fold(Failure::new(what), Failure::detail).help_if(help))
 }

@@ -4,13 +4,13 @@
 use std::io::{self, BufRead, IsTerminal, Write as _};
 use std::time::Duration;
 
-use api::Kind;
+use api::{Kind, Problem};
 use serde_json::{Value, json};
 use store::resources::{Applied, Error, Name, Together, Verb, Written};
 
 use super::arguments::{Delete, Label, Patch, PatchType, Structured, Write};
 use super::failure::Failure;
-use super::read_documents::{Given, Input, files, once_each};
+use super::read_documents::{Given, Input, field_help, files, once_each};
 use super::session::{Recorded, Session, kind_of, name_of, spoken};
 use super::terminal::Mark;
 
@@ -87,10 +87,6 @@ fn refuse_before_first_write(
     Ok(())
 }
 
-fn bare(path: &str) -> String {
-    path.split('.').map(|step| step.split('[').next().unwrap_or(step)).collect::<Vec<_>>().join(".")
-}
-
 /// What became of the objects of one command.
 #[derive(Default)]
 struct Account {
@@ -123,9 +119,7 @@ impl Account {
     fn refuse(&mut self, input: &Input, given: &Given, error: Error) {
         if let Error::Invalid { problems, .. } = &error {
             self.refused.extend(input.describe(given, problems));
-            self.help = problems.first().map(|problem| {
-                format!("margay help field {}.{}", given.name.kind, bare(&problem.path))
-            });
+            self.help = field_help(given.name.kind, problems);
             return;
         }
         let (name, error) = (spoken(&given.name), error.to_string());
@@ -165,11 +159,7 @@ impl Account {
             (true, _) => format!("only a part was {verb}: {}", self.summary()),
         };
         let failure = self.refused.into_iter().fold(Failure::new(what), Failure::detail);
-        let failure = match self.help {
-            Some(help) => failure.help(help),
-            None => failure,
-        };
-        Err(failure.undo(&recorded.line()))
+        Err(failure.help_if(self.help).undo(&recorded.line()))
     }
 
     fn report(
@@ -224,6 +214,7 @@ pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure
             let missing = session.resources.get(name).err().filter(Error::is_not_found);
             account.refused.extend(missing.map(|error| error.to_string()));
         }
+        account.help = Some("--skip-not-exists passes over what is not there".to_owned());
         if !account.refused.is_empty() {
             account.n_untried = names.len() - account.refused.len();
             return account.finish(session, None);
@@ -274,7 +265,10 @@ fn confirm(delete: &Delete, names: &[Name]) -> Result<(), Failure> {
 pub(crate) fn patch(session: &Session, patch: &Patch) -> Result<bool, Failure> {
     let name = name_of(kind_of(&patch.one.kind)?, patch.one.namespace.as_deref(), &patch.one.name);
     let given = text::yaml::parse(patch.patch.as_bytes())
-        .map_err(|error| Failure::new("the patch cannot be read").why(error.to_string()))?;
+        .map_err(|error| Failure::new("the patch cannot be read, -p").why(error.to_string()))
+        .map_err(|failure| {
+            failure.help("-p '{\"spec\":{\"natOutgoing\":true}}', in JSON or YAML")
+        })?;
     edit(session, &name, |object| {
         let patched = match patch.kind_of_patch {
             PatchType::Strategic => text::patch::strategic(object, &given),
@@ -285,7 +279,11 @@ pub(crate) fn patch(session: &Session, patch: &Patch) -> Result<bool, Failure> {
             }
             PatchType::Json => text::patch::operations(object, &given),
         };
-        patched.map_err(|error| Failure::new("the patch does not fit").why(error.to_string()))
+        patched.map_err(|error| {
+            Failure::new(format!("the patch does not fit, {}", spoken(&name)))
+                .why(error.to_string())
+                .help("--type merge or --type json reads the patch in another way")
+        })
     })
 }
 
@@ -334,11 +332,8 @@ fn edit(
     for attempt in 1.. {
         let stored = session.resources.get(name).map_err(Failure::from)?;
         let changed = change(&stored.object)?;
-        let decoded = super::decode_user(name.kind, changed).map_err(|problems| {
-            let refused =
-                Failure::new(format!("{} would not be valid; nothing was written", spoken(name)));
-            once_each(&problems).into_iter().map(ToString::to_string).fold(refused, Failure::detail)
-        })?;
+        let decoded = super::decode_user(name.kind, changed)
+            .map_err(|problems| would_be_invalid(name, &problems))?;
         let is_another = decoded["kind"] != name.kind.name();
         if is_another || Name::of(name.kind, &decoded) != *name {
             return Err(Failure::new(format!("{} stays under its kind and name", spoken(name)))
@@ -357,15 +352,16 @@ fn edit(
                 std::thread::sleep(Duration::from_millis(attempt * 2 + own_ms));
             }
             Err(Error::Invalid { problems, .. }) => {
-                let refused = Failure::new(format!(
-                    "{} would not be valid; nothing was written",
-                    spoken(name)
-                ));
-                let lines = once_each(&problems).into_iter().map(ToString::to_string);
-                return Err(lines.fold(refused, Failure::detail));
+                return Err(would_be_invalid(name, &problems));
             }
             Err(error) => return Err(error.into()),
         }
     }
     unreachable!("the loop ends by returning")
+}
+
+fn would_be_invalid(name: &Name, problems: &[Problem]) -> Failure {
+    let first = Failure::new(format!("{} would not be valid; nothing was written", spoken(name)));
+    let lines = once_each(problems).into_iter().map(ToString::to_string);
+    lines.fold(first, Failure::detail).help_if(field_help(name.kind, problems))
 }
