@@ -4,6 +4,7 @@ mod arguments;
 mod complete;
 mod diff;
 mod dry_run;
+mod edit;
 mod elsewhere;
 mod explain_field;
 mod failure;
@@ -116,7 +117,7 @@ fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
             undo::list(terminal, &history::History::below(dir), format)
         }
         Verb::Describe(other) => Err(elsewhere::describe(&other.words)),
-        Verb::Edit(other) => Err(elsewhere::edit(&other.words)),
+        Verb::Edit(one) => edit::run(&Session::open(place)?, &one),
         Verb::Explain(other) => Err(elsewhere::explain(&other.words)),
         Verb::Ipam(ipam) => ipam::run(&Session::open(place)?, &ipam),
         Verb::Version { client, format } => version::run(terminal, place, client, format),

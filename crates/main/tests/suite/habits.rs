@@ -107,3 +107,33 @@ fn commands_of_others_lead_to_ours() {
     }
     place.margay("create --help").ok().says(&["--skip-exists"]);
 }
+
+#[test]
+fn an_editor_changes_one_object_and_what_is_refused_comes_back() {
+    let place = Place::embedded();
+    place.give("apply", &pool("p", "10.1.0.0/24")).ok();
+    let edit = |script: &str| {
+        let editor = place.file("editor", &format!("#!/bin/sh\n{script}\n"));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&editor, mode).unwrap();
+        let mut command = place.command(&["edit", "ippool", "p"]);
+        command.env("EDITOR", &editor).env("TMPDIR", place.path(""));
+        crate::harness::Done::from(command.output().unwrap())
+    };
+    edit("sed -i 's/natOutgoing.*//; s/^spec:/spec:\\n  natOutgoing: true/' $1")
+        .ok()
+        .says(&["1 changed", "undo: "]);
+    assert_eq!(place.json("get ippool p")["spec"]["natOutgoing"], true);
+    edit("true").ok().says(&["IPPool p was not changed"]);
+    // The first time it breaks the object; the second time it sees why, and mends it.
+    let twice = "if grep -q '^# .*spec.blockSize' $1; then sed -i 's/blockSize: 7/blockSize: 26/; \
+                 s/disabled: .*//; s/^spec:/spec:\\n  disabled: true/' $1; \
+                 else sed -i 's/blockSize: 26/blockSize: 7/' $1; fi";
+    edit(twice).ok().says(&["1 changed"]);
+    assert_eq!(place.json("get ippool p")["spec"]["disabled"], true);
+    let stubborn = "if ! grep -q '^# ' $1; then sed -i 's/blockSize: 26/blockSize: 7/' $1; fi";
+    edit(stubborn).refused(&["IPPool p was not changed", "help: the text is kept: margay apply"]);
+    edit("sed -i 's/name: p/name: q/' $1; if grep -q '^# ' $1; then exit 1; fi")
+        .refused(&["the editor did not end well"]);
+    place.margay("get ippool q").code(2);
+}

@@ -72,6 +72,11 @@ pub(crate) enum Verb {
         margay patch ippool p -t json -p '[{\"op\":\"replace\",\"path\":\"/spec/natOutgoing\",\"value\":true}]'"
     )]
     Patch(Patch),
+    /// Change one resource in $EDITOR
+    #[command(
+        after_help = "Examples:\n  margay edit ippool default-ipv4-ippool\n  EDITOR=nano margay edit np web -n shop"
+    )]
+    Edit(One),
     /// Remove resources
     #[command(
         after_help = "Examples:\n  margay delete np allow-web -n shop\n  margay delete -f policies/ --yes"
@@ -105,8 +110,6 @@ pub(crate) enum Verb {
     },
     #[command(hide = true)]
     Describe(Other),
-    #[command(hide = true)]
-    Edit(Other),
     #[command(hide = true)]
     Explain(Other),
     /// IP address management

@@ -15,15 +15,6 @@ pub(crate) fn describe(words: &[String]) -> Failure {
         .help(format!("margay get {} -o yaml", or(words, "KIND NAME")))
 }
 
-/// `edit`: a document goes out and comes back.
-pub(crate) fn edit(words: &[String]) -> Failure {
-    let what = or(words, "KIND NAME");
-    Failure::new("there is no command edit").help(format!(
-        "margay get {what} -o yaml >edit.yaml && ${{EDITOR:-vi}} edit.yaml && \
-         margay apply -f edit.yaml"
-    ))
-}
-
 /// `explain`: fields are explained by help.
 pub(crate) fn explain(words: &[String]) -> Failure {
     Failure::new("there is no command explain")

@@ -360,6 +360,19 @@ fn edit(
     unreachable!("the loop ends by returning")
 }
 
+/// Writes one object over the stored one, unless somebody changed that since it was read.
+pub(crate) fn replace_one(session: &Session, name: &Name, object: Value) -> Result<bool, Failure> {
+    match session.resources.write(Verb::Update, &object) {
+        Ok(written) => {
+            let mut account = Account::default();
+            account.add(written);
+            account.finish(session, None)
+        }
+        Err(Error::Invalid { problems, .. }) => Err(would_be_invalid(name, &problems)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn would_be_invalid(name: &Name, problems: &[Problem]) -> Failure {
     let first = Failure::new(format!("{} would not be valid; nothing was written", spoken(name)));
     let lines = once_each(problems).into_iter().map(ToString::to_string);
