@@ -48,7 +48,8 @@ pub(crate) struct Place {
 pub(crate) enum Verb {
     /// Show resources
     #[command(after_help = "Examples:\n  margay get nodes\n  margay get np -A -o wide\n  \
-        margay get ippool default-ipv4-ippool -o yaml\n  margay get gnp -w\n  margay get nodes -l zone=a\n  \
+        margay get ippool default-ipv4-ippool -o yaml\n  margay get gnp -w\n  \
+        margay get nodes -l zone=a\n  \
         margay get wep -A -o custom-columns=NAME,NODE\n  \
         margay get np -o go-template='{{range .}}{{range .Items}}{{.ObjectMeta.Name}}{{\"\\n\"}}{{end}}{{end}}'")]
     Get(Get),

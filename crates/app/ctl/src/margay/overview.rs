@@ -7,7 +7,8 @@ use super::session::{say_waiting, with_surroundings};
 use super::terminal::{Colour, Mark, Terminal};
 use crate::settings::{Choice, Datastore, without_secrets};
 
-/// The text of the overview, and whether the datastore can be used. It opens nothing that is not there: looking must not leave traces.
+/// The text of the overview, and whether the datastore can be used. It opens nothing that is not
+/// there: looking must not leave traces.
 pub(crate) fn text(terminal: Terminal, place: &Place) -> (String, bool) {
     let version = env!("CARGO_PKG_VERSION");
     let title = format!("margay {version}: a network for Kubernetes and plain Linux hosts\n");
