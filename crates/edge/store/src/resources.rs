@@ -21,6 +21,7 @@ mod write;
 pub use batch::Preview;
 pub use error::{Error, Quarantined, calico_fields};
 pub use name::Name;
+pub use restore::{NotRestored, Restored};
 pub use watch::{ResourceEvent, ResourceWatch};
 
 use std::collections::BTreeMap;
@@ -123,11 +124,11 @@ pub struct Manner {
     pub keep_changes: bool,
 }
 
-/// What a request did to the object of one key.
+/// What a request did to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The object.
-    pub name: Name,
+    /// The key.
+    pub key: String,
     /// Its stored bytes before and their revision; none if it was not there.
     pub before: Option<(Vec<u8>, i64)>,
     /// Its revision now; none if it is gone.
@@ -145,7 +146,7 @@ pub fn digest(bytes: &[u8]) -> String {
 #[derive(Debug, Default)]
 struct Notes {
     changes: Vec<Change>,
-    places: BTreeMap<Name, usize>,
+    places: BTreeMap<String, usize>,
 }
 
 /// The client.
@@ -168,7 +169,7 @@ impl Resources {
         std::mem::take(&mut *notes).changes
     }
 
-    fn note(&self, name: &Name, before: Option<(Vec<u8>, i64)>, after: Option<(&[u8], i64)>) {
+    fn note(&self, key: &str, before: Option<(Vec<u8>, i64)>, after: Option<(&[u8], i64)>) {
         if !self.manner.keep_changes {
             return;
         }
@@ -176,10 +177,10 @@ impl Resources {
         let digest = after.map(|(value, _)| digest(value));
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let next = notes.changes.len();
-        let place = *notes.places.entry(name.clone()).or_insert(next);
+        let place = *notes.places.entry(key.to_owned()).or_insert(next);
         match notes.changes.get_mut(place) {
             Some(known) => (known.revision, known.digest) = (revision, digest),
-            None => notes.changes.push(Change { name: name.clone(), before, revision, digest }),
+            None => notes.changes.push(Change { key: key.to_owned(), before, revision, digest }),
         }
     }
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use store::resources::{Name, Resources, digest};
-use store::{Committed, Compare, KeyValue, Op, Store, Txn};
+use store::resources::{NotRestored, Resources, Restored, digest};
+use store::{KeyValue, Store};
 
 use super::failure::Failure;
 use super::kept_bytes::KeptBytes;
@@ -22,8 +22,6 @@ use super::kept_bytes::KeptBytes;
 const ENTRIES_MAX: usize = 100;
 /// How large all of them together may grow.
 const BYTES_MAX: u64 = 64 << 20;
-/// etcd takes 128 operations in a transaction.
-const CHUNK: usize = 100;
 /// Numbers end here, so that counting on never overflows.
 const NUMBER_MAX: u64 = 1 << 53;
 /// A file that is still unfinished after this long was left by a command that was killed.
@@ -262,35 +260,46 @@ fn culprits(later: &[(u64, Entry)]) -> BTreeMap<(&str, Option<i64>), u64> {
     changes.collect()
 }
 
-/// Takes a write back; returns the changes that this made in turn.
-pub(crate) fn take_back(
-    resources: &Resources,
+/// What has to be put back to take a write back.
+pub(crate) fn to_restore(
+    store: &Store,
     history: &History,
     number: u64,
     entry: &Entry,
-) -> Result<Vec<Change>, Failure> {
-    let store = resources.store();
+) -> Result<Vec<Restored>, Failure> {
     let mut later = history.after(number)?;
     later.retain(|(_, later)| later.cluster == entry.cluster);
     let to_do = to_do(store, entry, &later)?;
     if to_do.is_empty() {
         return Err(Failure::new(format!("all is as it was before write {number}")));
     }
-    check_rules(resources, number, &to_do)?;
-    let mut made = Vec::new();
-    for chunk in to_do.chunks(CHUNK) {
-        let revision = commit(store, chunk).map_err(|failure| account(failure, made.len()))?;
-        made.extend(chunk.iter().map(|(change, current)| Change {
-            name: change.name.clone(),
-            key: change.key.clone(),
-            before: current.as_ref().map(|current| KeptBytes(current.value.clone())),
-            before_revision: current.as_ref().map(|current| current.mod_revision),
-            revision: change.before.as_ref().map(|_| revision),
-            digest: change.before.as_ref().map(|before| digest(&before.0)),
-            stands_for: change.before_revision,
-        }));
-    }
-    Ok(made)
+    let restored = to_do.into_iter().map(|(change, current)| Restored {
+        key: change.key.clone(),
+        now: current.map(|current| (current.value, current.mod_revision)),
+        value: change.before.as_ref().map(|before| before.0.clone()),
+    });
+    Ok(restored.collect())
+}
+
+/// Puts it back, in one transaction with the rules that delete and apply are held to.
+pub(crate) fn take_back(
+    resources: &Resources,
+    number: u64,
+    entry: &Entry,
+    restored: &[Restored],
+) -> Result<(), Failure> {
+    resources.restore(restored).map_err(|why| match why {
+        NotRestored::Refused(refusals) => {
+            let what = Failure::new(format!("write {number} cannot be taken back"));
+            refusals.iter().map(ToString::to_string).fold(what, Failure::detail)
+        }
+        NotRestored::Moved(keys) => {
+            let what = Failure::new("somebody changed these objects at this moment");
+            let moved = entry.changes.iter().filter(|change| keys.contains(&change.key));
+            moved.map(|change| change.name.clone()).fold(what, Failure::detail)
+        }
+        NotRestored::Failed(error) => Failure::new(error.to_string()),
+    })
 }
 
 type ToDo<'e> = Vec<(&'e Change, Option<KeyValue>)>;
@@ -336,53 +345,6 @@ fn to_do<'e>(store: &Store, entry: &'e Entry, later: &[(u64, Entry)]) -> Result<
         true => refused.help("margay get shows them; change them by hand"),
         false => refused.help("margay history"),
     })
-}
-
-/// The object of a key.
-pub(crate) fn object_at(key: &str) -> Option<Name> {
-    api::Kind::all().find_map(|kind| Name::from_key(kind, key))
-}
-
-/// What delete and apply would refuse is not done by taking back either.
-fn check_rules(resources: &Resources, number: u64, to_do: &ToDo<'_>) -> Result<(), Failure> {
-    let restored = to_do.iter().filter_map(|(change, _)| {
-        Some((object_at(&change.key)?, change.before.as_ref().map(|before| before.0.clone())))
-    });
-    let restored: Vec<_> = restored.collect();
-    let refusals = resources.check_restore(&restored);
-    let refusals = refusals.map_err(|error| Failure::new(error.to_string()))?;
-    if refusals.is_empty() {
-        return Ok(());
-    }
-    let what = Failure::new(format!("write {number} cannot be taken back; nothing was changed"));
-    Err(refusals.iter().map(ToString::to_string).fold(what, Failure::detail))
-}
-
-/// Puts a chunk back, provided that nothing of it has changed since it was looked at.
-fn commit(store: &Store, chunk: &[(&Change, Option<KeyValue>)]) -> Result<i64, Failure> {
-    let compares = chunk.iter().map(|(change, current)| match current {
-        Some(current) => Compare::ModRevision(change.key.clone(), current.mod_revision),
-        None => Compare::Absent(change.key.clone()),
-    });
-    let ops = chunk.iter().map(|(change, _)| {
-        let key = change.key.clone();
-        match &change.before {
-            Some(before) => Op::Put { key, value: before.0.clone() },
-            None => Op::Delete { key },
-        }
-    });
-    let txn = Txn { compares: compares.collect(), ops: ops.collect() };
-    match store.commit(txn).map_err(unreachable)? {
-        Committed::Applied { revision } => Ok(revision),
-        Committed::Conflict { .. } => Err(Failure::new("somebody changed objects at this moment")),
-    }
-}
-
-fn account(failure: Failure, n_done: usize) -> Failure {
-    match n_done {
-        0 => failure.why("nothing was taken back"),
-        n => failure.why(format!("the first {n} objects were taken back, the rest were not")),
-    }
 }
 
 fn describe(change: &Change, current: Option<&KeyValue>) -> String {

@@ -1,5 +1,6 @@
 //! What a command works with: the datastore that was chosen, the terminal, the history.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use api::Kind;
@@ -82,19 +83,31 @@ impl Session {
 
     /// Keeps what the requests of this command changed, as [`Session::record`] does.
     pub(crate) fn record_changes(&self) -> Recorded {
+        self.record(self.changes_standing_for(&BTreeMap::new()), None)
+    }
+
+    /// What the requests of this command changed, which is to take an earlier write back.
+    pub(crate) fn changes(&self, undone: &Entry) -> Vec<Change> {
+        let before = undone.changes.iter();
+        let before = before.filter_map(|one| Some((one.key.as_str(), one.before_revision?)));
+        self.changes_standing_for(&before.collect())
+    }
+
+    fn changes_standing_for(&self, before: &BTreeMap<&str, i64>) -> Vec<Change> {
         let changes = self.resources.take_changes().into_iter().map(|change| {
-            let (before, before_revision) = change.before.unzip();
+            let (bytes, before_revision) = change.before.unzip();
+            let name = Name::at_key(&change.key).map(|name| spoken(&name));
             Change {
-                name: spoken(&change.name),
-                key: change.name.key(),
-                before: before.map(KeptBytes),
+                name: name.unwrap_or_else(|| change.key.clone()),
+                stands_for: before.get(change.key.as_str()).copied(),
+                key: change.key,
+                before: bytes.map(KeptBytes),
                 before_revision,
                 revision: change.revision,
                 digest: change.digest,
-                stands_for: None,
             }
         });
-        self.record(changes.collect(), None)
+        changes.collect()
     }
 
     /// Keeps what a write changed, so that it can be taken back. An empty write leaves no trace.

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use api::Kind;
 use serde_json::json;
+use store::resources::Name;
 
 use super::arguments::Format;
 use super::failure::Failure;
@@ -30,7 +31,12 @@ pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failur
         };
         return Err(Failure::new(what).help("choose its datastore with --store or --config"));
     }
-    let changes = history::take_back(&session.resources, &session.history, number, &entry)?;
+    let restored = history::to_restore(&session.store, &session.history, number, &entry)?;
+    let taken_back = history::take_back(&session.resources, number, &entry, &restored);
+    let changes = session.changes(&entry);
+    if let Err(failure) = taken_back {
+        return Err(with_account(session, failure, changes));
+    }
     let (n, mark) = (changes.len(), session.terminal.mark(Mark::Fine));
     let names: Vec<String> = changes.iter().map(|change| change.name.clone()).collect();
     let notes: Vec<String> = changes.iter().filter_map(not_restored).collect();
@@ -45,11 +51,21 @@ pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failur
     Ok(true)
 }
 
+/// What was done of a taking back that failed. As a part of one it does not count as one.
+fn with_account(session: &Session, failure: Failure, changes: Vec<Change>) -> Failure {
+    match changes.len() {
+        0 => failure.why("nothing was taken back"),
+        n => failure
+            .why(format!("the first {n} objects were taken back, the rest were not"))
+            .undo(&session.record(changes, None).line()),
+    }
+}
+
 /// What went with an object when it was deleted, and does not come back with it.
 fn not_restored(change: &Change) -> Option<String> {
     let is_back = change.before.is_none() && change.revision.is_some();
     let name = &change.name;
-    match history::object_at(&change.key).filter(|_| is_back)?.kind {
+    match Name::at_key(&change.key).filter(|_| is_back)?.kind {
         Kind::Node => Some(format!("the addresses of {name} were released and are not restored")),
         Kind::IpPool => {
             Some(format!("the blocks of {name} were taken from their nodes and are not restored"))

@@ -115,7 +115,7 @@ impl Resources {
                 Err(error) => outcomes.push(Some(Err(error))),
             }
         }
-        for chunk in chunks(plans) {
+        for chunk in chunks(plans, weigh) {
             let (indexes, plans): (Vec<usize>, Vec<Planned>) = chunk.into_iter().unzip();
             let written = match self.commit(plans) {
                 Ok(Ok(written)) => written,
@@ -151,7 +151,7 @@ impl Resources {
             }
             let plans = planned.into_iter().flatten().enumerate().collect();
             let mut conflict = None;
-            for chunk in chunks(plans) {
+            for chunk in chunks(plans, weigh) {
                 match self.commit(chunk.into_iter().map(|(_, plan)| plan).collect()) {
                     Ok(Ok(written)) => done.extend(written),
                     Ok(Err(mut plans)) => {
@@ -235,7 +235,7 @@ impl Resources {
         }
         for plan in plans.iter().filter(|plan| plan.applied != Applied::Unchanged) {
             let before = plan.before.clone().map(|value| (value, plan.revision));
-            self.note(&plan.name, before, Some((&plan.value, revision)));
+            self.note(&plan.name.key(), before, Some((&plan.value, revision)));
         }
         Ok(Ok(plans.into_iter().map(|plan| Ok(written(plan, revision))).collect()))
     }
@@ -257,6 +257,10 @@ impl Resources {
 pub(super) fn give_way(attempts: u32) {
     let own_ms = std::process::id() % 3;
     std::thread::sleep(Duration::from_millis(u64::from(attempts.saturating_sub(1) + own_ms)));
+}
+
+fn weigh((_, plan): &(usize, Planned)) -> (Vec<Compare>, usize) {
+    (plan.conditions.clone(), plan.value.len())
 }
 
 fn written(plan: Planned, revision: i64) -> Written {
@@ -284,28 +288,31 @@ fn not_attempted(mut done: Vec<Outcome>, objects: &[Value]) -> Vec<Outcome> {
     done
 }
 
-fn chunks(plans: Vec<(usize, Planned)>) -> Vec<Vec<(usize, Planned)>> {
-    let mut chunks: Vec<Vec<(usize, Planned)>> = Vec::new();
+/// Parts a request so that each part fits into a transaction. `weigh` tells what one of it asks of
+/// others, and its bytes.
+pub(super) fn chunks<T>(all: Vec<T>, weigh: impl Fn(&T) -> (Vec<Compare>, usize)) -> Vec<Vec<T>> {
+    let mut chunks: Vec<Vec<T>> = Vec::new();
     let mut bytes = 0;
     let mut conditions: Vec<Compare> = Vec::new();
-    for (index, plan) in plans {
-        let n_new = plan.conditions.iter().filter(|it| !conditions.contains(it)).count();
+    for one in all {
+        let (own_conditions, own_bytes) = weigh(&one);
+        let n_new = own_conditions.iter().filter(|it| !conditions.contains(it)).count();
         let is_full = chunks.last().is_none_or(|chunk| chunk.len() >= CHUNK_MAX)
-            || bytes + plan.value.len() > CHUNK_BYTES_MAX
+            || bytes + own_bytes > CHUNK_BYTES_MAX
             || conditions.len() + n_new > CONDITIONS_MAX;
         if is_full {
             chunks.push(Vec::new());
             bytes = 0;
             conditions.clear();
         }
-        for condition in &plan.conditions {
-            if !conditions.contains(condition) {
-                conditions.push(condition.clone());
+        for condition in own_conditions {
+            if !conditions.contains(&condition) {
+                conditions.push(condition);
             }
         }
-        bytes += plan.value.len();
+        bytes += own_bytes;
         if let Some(chunk) = chunks.last_mut() {
-            chunk.push((index, plan));
+            chunk.push(one);
         }
     }
     chunks

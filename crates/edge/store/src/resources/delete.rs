@@ -107,7 +107,7 @@ impl Resources {
         let Committed::Applied { .. } = self.store.commit(Txn { compares, ops })? else {
             return Ok(None);
         };
-        self.note(name, Some((entry.value.clone(), entry.mod_revision)), None);
+        self.note(&name.key(), Some((entry.value.clone(), entry.mod_revision)), None);
         let unreadable =
             |_| Stored { name: name.clone(), object: Value::Null, revision: entry.mod_revision };
         Ok(Some(read::stored(name.kind, &entry).unwrap_or_else(unreadable)))
@@ -157,7 +157,7 @@ impl Resources {
         match self.store.commit(txn)? {
             Committed::Applied { revision } => {
                 let before = Some((before.to_vec(), found.revision));
-                self.note(name, before, Some((&value, revision)));
+                self.note(&name.key(), before, Some((&value, revision)));
                 Ok(revision)
             }
             Committed::Conflict { .. } => Err(Error::Conflict(name.clone())),

@@ -60,6 +60,13 @@ impl Name {
     }
 }
 
+impl Name {
+    /// The object that lies under a key, of whatever kind.
+    pub fn at_key(key: &str) -> Option<Self> {
+        Kind::all().find_map(|kind| Self::from_key(kind, key))
+    }
+}
+
 /// The prefix of all keys of a kind, or of one namespace of it.
 pub(crate) fn list_prefix(kind: Kind, namespace: Option<&str>) -> String {
     let plural = kind.plural();

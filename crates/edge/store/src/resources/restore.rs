@@ -1,55 +1,145 @@
-//! Whether objects may be put back as they were: the rules between objects that a create or a
-//! delete would enforce.
+//! Putting keys back as they were, under the rules between objects that a create or a delete would
+//! enforce.
+//!
+//! The rules are judged and the bytes put back in one transaction: its conditions are those under
+//! which an ordinary write would have been allowed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::Kind;
 use model::prepare::{Neighbours, check_delete, delete_needs_policies, prepare_create};
 
-use super::batch::entry;
+use super::batch::{ATTEMPTS, chunks, entry, give_way};
 use super::read::stored;
 use super::view::View;
 use super::write::{metadata_mut, refused};
 use super::{Error, Name, Resources};
+use crate::{Committed, Compare, KeyValue, Op, Txn};
+
+/// A key that is to be as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// The key.
+    pub key: String,
+    /// Its stored bytes now and their revision, which must still be true; none if it is absent.
+    pub now: Option<(Vec<u8>, i64)>,
+    /// The bytes to store; none to remove it.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Why keys were not put back, or not all of them: [`Resources::take_changes`] knows which were.
+#[derive(Debug)]
+pub enum NotRestored {
+    /// Other objects speak against it.
+    Refused(Vec<Error>),
+    /// These keys were written by somebody else at this moment.
+    Moved(Vec<String>),
+    /// The datastore did not answer or refused.
+    Failed(Error),
+}
+
+impl From<Error> for NotRestored {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<crate::Error> for NotRestored {
+    fn from(error: crate::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// One key of a plan.
+pub(super) struct Part<'a> {
+    restored: &'a Restored,
+    /// What the other objects must still be; the key itself is always held to what was seen.
+    conditions: Vec<Compare>,
+    /// The tier that the same request puts back before it.
+    tier: Option<String>,
+}
 
 impl Resources {
-    /// What speaks against storing these bytes (none: removing the object), all of them at once.
+    /// Puts keys back. Up to 100 are one transaction; more are put back in several, after all
+    /// have been found good.
     ///
     /// Only what other objects have to say counts. What is odd about an object alone was stored
     /// before, and comes back as it was.
-    pub fn check_restore(&self, restored: &[(Name, Option<Vec<u8>>)]) -> Result<Vec<Error>, Error> {
+    pub fn restore(&self, restored: &[Restored]) -> Result<(), NotRestored> {
+        let mut rest = in_order(restored);
+        let mut attempts = 0;
+        while !rest.is_empty() {
+            let mut n_done = 0;
+            for chunk in chunks(self.plan_restore(&rest)?, Part::weight) {
+                if !self.commit_restore(&chunk)? {
+                    break;
+                }
+                n_done += chunk.len();
+            }
+            rest.drain(..n_done);
+            attempts = if n_done > 0 { 0 } else { attempts + 1 };
+            if attempts == ATTEMPTS {
+                let keys = rest.iter().map(|part| part.key.clone()).collect();
+                return Err(NotRestored::Moved(keys));
+            }
+            give_way(attempts);
+        }
+        Ok(())
+    }
+
+    /// Judges what is to be put back: all that speaks against it, or what must stay true.
+    pub(super) fn plan_restore<'a>(
+        &self,
+        restored: &[&'a Restored],
+    ) -> Result<Vec<Part<'a>>, NotRestored> {
         let mut view = View::new(&self.store);
         let mut refusals = Vec::new();
-        for (name, _) in restored.iter().filter(|(_, value)| value.is_none()) {
-            view.pend_removal(name)?;
-            refusals.extend(self.check_removal(name, restored)?);
+        let mut parts = Vec::new();
+        let names: Vec<Option<Name>> = restored.iter().map(|one| Name::at_key(&one.key)).collect();
+        for (one, name) in restored.iter().zip(&names) {
+            if let (None, Some(name)) = (&one.value, name) {
+                view.pend_removal(name)?;
+            }
         }
-        let puts = restored.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-        let (tiers, others): (Vec<_>, Vec<_>) = puts.partition(|(name, _)| name.kind == Kind::Tier);
-        for (name, value) in tiers.into_iter().chain(others) {
-            refusals.extend(self.check_put(&mut view, name, value)?);
-            view.pend(name, value.clone())?;
+        for (one, name) in restored.iter().zip(names) {
+            let mut part = Part { restored: one, conditions: Vec::new(), tier: None };
+            match (&one.value, name) {
+                (None, Some(name)) => {
+                    refusals.extend(self.check_removal(&name, restored, &mut part)?);
+                }
+                (Some(value), Some(name)) => {
+                    refusals.extend(self.check_put(&mut view, &name, value, &mut part)?);
+                    view.pend(&name, value.clone())?;
+                }
+                (_, None) => {}
+            }
+            parts.push(part);
         }
-        Ok(refusals)
+        if refusals.is_empty() { Ok(parts) } else { Err(NotRestored::Refused(refusals)) }
     }
 
     fn check_removal(
         &self,
         name: &Name,
-        restored: &[(Name, Option<Vec<u8>>)],
+        restored: &[&Restored],
+        part: &mut Part<'_>,
     ) -> Result<Option<Error>, Error> {
         let mut policies = Vec::new();
         if delete_needs_policies(name.kind, &name.name) {
-            let removed = restored.iter().filter(|(_, value)| value.is_none());
-            let removed: BTreeSet<&Name> = removed.map(|(name, _)| name).collect();
-            for policy in self.policies_in_tiers()?.0 {
-                if !removed.contains(&policy.name) {
+            let (stored_policies, conditions) = self.policies_in_tiers()?;
+            part.conditions.extend(conditions);
+            let removed = restored.iter().filter(|one| one.value.is_none());
+            let removed: BTreeSet<&str> = removed.map(|one| one.key.as_str()).collect();
+            for policy in stored_policies {
+                if !removed.contains(policy.name.key().as_str()) {
                     policies.push(policy.object);
                 }
             }
-            for (other, value) in restored {
-                let put_back = value.as_ref().map(|value| entry(other, value.clone(), 0));
-                let put_back = put_back.and_then(|entry| stored(other.kind, &entry).ok());
+            for one in restored {
+                let (Some(other), Some(value)) = (Name::at_key(&one.key), &one.value) else {
+                    continue;
+                };
+                let put_back = stored(other.kind, &entry(&other, value.clone(), 0));
                 policies.extend(put_back.map(|policy| policy.object));
             }
         }
@@ -61,6 +151,7 @@ impl Resources {
         view: &mut View<'_>,
         name: &Name,
         value: &[u8],
+        part: &mut Part<'_>,
     ) -> Result<Option<Error>, Error> {
         // The rules between objects are those for a new one.
         if view.entry(name)?.is_some() {
@@ -71,7 +162,9 @@ impl Resources {
         };
         let mut object = shown.object;
         metadata_mut(&mut object).shift_remove("resourceVersion");
-        let (neighbours, _) = view.neighbours(name.kind, &object, true)?;
+        let (neighbours, conditions) = view.neighbours(name.kind, &object, true)?;
+        part.conditions.extend(conditions);
+        part.tier = view.pending_tier(name.kind, &object)?.map(|tier| tier.key());
         let alone = Neighbours {
             tier_exists: true,
             bgp_filters: neighbours.bgp_filters.clone(),
@@ -83,4 +176,94 @@ impl Resources {
         let is_about_others = refusal != judged(&alone).err();
         Ok(refusal.filter(|_| is_about_others).map(|refusal| refused(name, refusal)))
     }
+
+    /// Puts one transaction's worth back; false if what other objects say has to be asked again.
+    pub(super) fn commit_restore(&self, parts: &[Part<'_>]) -> Result<bool, NotRestored> {
+        let mut compares: Vec<Compare> = parts.iter().map(Part::own_condition).collect();
+        let ops: Vec<Op> = parts.iter().map(Part::op).collect();
+        let together: BTreeSet<&str> = ops.iter().map(Op::key).collect();
+        for part in parts {
+            let tier = part.tier.iter().filter(|tier| !together.contains(tier.as_str()));
+            let tier = tier.map(|tier| Compare::Exists(tier.clone()));
+            for condition in part.conditions.iter().cloned().chain(tier) {
+                if !compares.contains(&condition) {
+                    compares.push(condition);
+                }
+            }
+        }
+        let revision = match self.store.commit(Txn { compares, ops }) {
+            Ok(Committed::Applied { revision }) => revision,
+            Ok(Committed::Conflict { current, .. }) => {
+                let now = |entry: &Option<KeyValue>| entry.as_ref().map(|it| it.mod_revision);
+                let moved = parts.iter().zip(&current).filter(|(part, entry)| {
+                    now(entry) != part.restored.now.as_ref().map(|(_, revision)| *revision)
+                });
+                let moved: Vec<String> = moved.map(|(part, _)| part.restored.key.clone()).collect();
+                return if moved.is_empty() { Ok(false) } else { Err(NotRestored::Moved(moved)) };
+            }
+            Err(lost @ crate::Error::Uncertain(_)) => {
+                self.restored_after_all(parts)?.ok_or(lost)?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        for Part { restored, .. } in parts {
+            let after = restored.value.as_ref().map(|value| (value.as_slice(), revision));
+            self.note(&restored.key, restored.now.clone(), after);
+        }
+        Ok(true)
+    }
+
+    /// The revision of a transaction whose answer was lost, if all is as it should have made it.
+    fn restored_after_all(&self, parts: &[Part<'_>]) -> Result<Option<i64>, Error> {
+        let mut revision = 0;
+        for Part { restored, .. } in parts {
+            let entry = self.store.get(&restored.key)?.0;
+            revision = entry.as_ref().map_or(revision, |entry| entry.mod_revision);
+            if entry.map(|entry| entry.value) != restored.value {
+                return Ok(None);
+            }
+        }
+        Ok(Some(revision))
+    }
+}
+
+impl Part<'_> {
+    fn own_condition(&self) -> Compare {
+        let key = self.restored.key.clone();
+        match &self.restored.now {
+            Some((_, revision)) => Compare::ModRevision(key, *revision),
+            None => Compare::Absent(key),
+        }
+    }
+
+    fn op(&self) -> Op {
+        let key = self.restored.key.clone();
+        match &self.restored.value {
+            Some(value) => Op::Put { key, value: value.clone() },
+            None => Op::Delete { key },
+        }
+    }
+
+    fn weight(&self) -> (Vec<Compare>, usize) {
+        let mut conditions = vec![self.own_condition()];
+        conditions.extend(self.conditions.iter().cloned());
+        conditions.extend(self.tier.clone().map(Compare::Exists));
+        (conditions, self.restored.value.as_ref().map_or(0, Vec::len))
+    }
+}
+
+/// Policies go before their tier and come after it; what is in the way of others goes first.
+fn in_order(restored: &[Restored]) -> Vec<&Restored> {
+    let mut ranked: BTreeMap<u8, Vec<&Restored>> = BTreeMap::new();
+    for one in restored {
+        let is_tier = Name::at_key(&one.key).is_some_and(|name| name.kind == Kind::Tier);
+        let rank = match (&one.value, is_tier) {
+            (None, false) => 0,
+            (None, true) => 1,
+            (Some(_), true) => 2,
+            (Some(_), false) => 3,
+        };
+        ranked.entry(rank).or_default().push(one);
+    }
+    ranked.into_values().flatten().collect()
 }

@@ -1,4 +1,5 @@
 mod etcd;
+mod restore;
 mod samples;
 
 use std::collections::BTreeSet;

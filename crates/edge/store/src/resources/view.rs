@@ -168,6 +168,23 @@ impl<'a> View<'a> {
         Ok((neighbours, conditions))
     }
 
+    /// The tier of a policy, if it is there only because the same request makes it.
+    pub(super) fn pending_tier(
+        &mut self,
+        kind: Kind,
+        object: &Value,
+    ) -> Result<Option<Name>, Error> {
+        for need in needs(kind, object) {
+            if let Need::Tier(tier) = need {
+                let tier = Name::cluster(Kind::Tier, tier);
+                let seen = self.seen(&tier)?;
+                let is_pending = seen.entry.is_some() && seen.stored_revision.is_none();
+                return Ok(is_pending.then_some(tier));
+            }
+        }
+        Ok(None)
+    }
+
     /// The condition that the filters which a peer names are not deleted.
     fn filters_stay(&mut self, peer: &Value) -> Result<Vec<Compare>, Error> {
         let filters = peer.pointer("/spec/filters").and_then(Value::as_array);
