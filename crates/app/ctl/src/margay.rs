@@ -15,6 +15,7 @@ mod ipam;
 mod kept_bytes;
 mod overview;
 mod read_documents;
+mod recorder;
 mod selection;
 mod session;
 mod table;
@@ -112,10 +113,7 @@ fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
         Verb::Validate(files) => validate::run(terminal, &files),
         Verb::Diff(write) => diff::run(&Session::open(place)?, &write),
         Verb::Undo { number } => undo::run(&Session::open(place)?, number),
-        Verb::History { format } => {
-            let dir = session::with_surroundings(place, |surroundings| surroundings.state_dir());
-            undo::list(terminal, &history::History::below(dir), format)
-        }
+        Verb::History { format } => undo::list(terminal, place, format),
         Verb::Describe(other) => Err(elsewhere::describe(&other.words)),
         Verb::Edit(one) => edit::run(&Session::open(place)?, &one),
         Verb::Explain(other) => Err(elsewhere::explain(&other.words)),

@@ -10,6 +10,7 @@ mod delete;
 mod error;
 mod init;
 pub mod ipam;
+mod journal;
 mod name;
 mod node;
 mod read;
@@ -20,18 +21,17 @@ mod write;
 
 pub use batch::Preview;
 pub use error::{Error, Quarantined, calico_fields};
+pub use journal::{Change, Journal, digest};
 pub use name::Name;
 pub use restore::{NotRestored, Restored};
 pub use watch::{ResourceEvent, ResourceWatch};
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use api::Kind;
 use api::schema::{Mode, decode, object_for};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::{KeyValue, Store};
 use name::list_prefix;
@@ -120,33 +120,6 @@ pub struct Manner {
     pub calico_version: String,
     /// Whether a write that changes nothing moves the revision all the same, as Calico's does.
     pub rewrite_unchanged: bool,
-    /// Whether what objects were before a change is kept, for [`Resources::take_changes`].
-    pub keep_changes: bool,
-}
-
-/// What a request did to one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The key.
-    pub key: String,
-    /// Its stored bytes before and their revision; none if it was not there.
-    pub before: Option<(Vec<u8>, i64)>,
-    /// Its revision now; none if it is gone.
-    pub revision: Option<i64>,
-    /// The [`digest`] of its stored bytes now.
-    pub digest: Option<String>,
-}
-
-/// What tells stored bytes from others: their SHA-256 in hexadecimal digits.
-pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The changes of a client, one a key, in the order in which the keys were first written.
-#[derive(Debug, Default)]
-struct Notes {
-    changes: Vec<Change>,
-    places: BTreeMap<String, usize>,
 }
 
 /// The client.
@@ -154,34 +127,18 @@ struct Notes {
 pub struct Resources {
     store: Store,
     manner: Manner,
-    notes: Arc<Mutex<Notes>>,
+    journal: Option<Arc<dyn Journal>>,
 }
 
 impl Resources {
     /// A client of the store.
     pub fn new(store: Store, manner: Manner) -> Self {
-        Self { store, manner, notes: Arc::default() }
+        Self { store, manner, journal: None }
     }
 
-    /// The changes since this was last asked, one a key, for a client that keeps them.
-    pub fn take_changes(&self) -> Vec<Change> {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *notes).changes
-    }
-
-    fn note(&self, key: &str, before: Option<(Vec<u8>, i64)>, after: Option<(&[u8], i64)>) {
-        if !self.manner.keep_changes {
-            return;
-        }
-        let revision = after.map(|(_, revision)| revision);
-        let digest = after.map(|(value, _)| digest(value));
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = notes.changes.len();
-        let place = *notes.places.entry(key.to_owned()).or_insert(next);
-        match notes.changes.get_mut(place) {
-            Some(known) => (known.revision, known.digest) = (revision, digest),
-            None => notes.changes.push(Change { key: key.to_owned(), before, revision, digest }),
-        }
+    /// The same, whose changes are told to a journal.
+    pub fn with_journal(self, journal: Arc<dyn Journal>) -> Self {
+        Self { journal: Some(journal), ..self }
     }
 
     /// The store underneath.

@@ -59,6 +59,43 @@ fn a_killed_apply_leaves_whole_transactions_and_can_be_said_again() {
 }
 
 #[test]
+fn a_killed_write_is_in_the_history_exactly_if_it_was_made() {
+    for place in Place::both() {
+        place.give("apply", &documents(0)).ok();
+        let (before, mut numbers) = (place.dump(), vec![1]);
+        let mut n_made = 0;
+        for round in 1..=12 {
+            let file = place.file("round.yaml", &documents(round));
+            let revision = place.store().get("/").unwrap().1;
+            let mut command = place.command(&["apply", "-f", &file]);
+            let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+            // Half of the rounds end before the first change, or just with it.
+            if round % 2 == 0 {
+                until("the first transaction", || {
+                    place.store().get("/").unwrap().1 > revision
+                        || child.try_wait().unwrap().is_some()
+                });
+            } else {
+                std::thread::sleep(Duration::from_millis(u64::try_from(round).unwrap() * 4));
+            }
+            let _ = child.kill();
+            child.wait().unwrap();
+            let is_made = place.dump() != before;
+            n_made += usize::from(is_made);
+            let list = place.json("history");
+            let newest = list[0]["number"].as_i64().unwrap();
+            assert_eq!(!numbers.contains(&newest), is_made, "round {round}: {list:#}");
+            if is_made {
+                place.margay("undo").ok().says(&[&format!("write {newest} taken back")]);
+                numbers.extend([newest, newest + 1]);
+            }
+            assert_eq!(place.dump(), before, "round {round}");
+        }
+        assert!(n_made >= 6, "{n_made}");
+    }
+}
+
+#[test]
 fn a_killed_first_write_leaves_a_store_that_opens() {
     for delay in 0..12 {
         let place = Place::embedded();

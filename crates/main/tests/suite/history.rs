@@ -134,6 +134,40 @@ fn a_fresh_store_in_the_old_place_is_another_store() {
 }
 
 #[test]
+fn an_etcd_that_was_wiped_is_another_store() {
+    let Some(mut place) = Place::etcd() else { return };
+    place.give("apply", &policy("shop", "web", 1)).ok();
+    place.member().etcdctl(&["del", "--prefix", "/"]);
+    let file = place.file("theirs.yaml", &policy("shop", "web", 9));
+    place.run(&["calicoctl", "apply", "-f", &file]).code(0);
+    let before = place.dump();
+    place.margay("undo 1").refused(&["write 1 went to another cluster that was at", "http"]);
+    place.margay("undo").refused(&["there is no write to take back"]);
+    assert_eq!(place.dump(), before);
+}
+
+#[test]
+fn the_settings_of_address_management_are_taken_back() {
+    for place in Place::both() {
+        place.give("apply", &policy("shop", "web", 1)).ok();
+        let before = place.dump();
+        let first = place.margay("ipam configure --strictaffinity=true").ok();
+        first.says(&["strict affinity", "undo: margay undo 2"]);
+        let once = place.dump();
+        place.margay("ipam configure --max-blocks-per-host=7").ok().says(&["undo 3"]);
+        // What changes nothing leaves no trace.
+        let same = place.margay("ipam configure --max-blocks-per-host=7").ok();
+        assert!(!same.out.contains("undo"), "{same:?}");
+        assert_eq!(place.json("history")[0]["objects"], serde_json::json!(["IPAM settings"]));
+        place.margay("undo 2").refused(&["IPAM settings: write 3 changed it later"]);
+        place.margay("undo").ok().says(&["write 3 taken back: IPAM settings\n"]);
+        assert_eq!(place.dump(), once);
+        place.margay("undo").ok();
+        assert_eq!(place.dump(), before);
+    }
+}
+
+#[test]
 fn a_store_is_the_same_by_whatever_path() {
     let place = Place::embedded();
     place.give("apply", &pool("p", "10.1.0.0/24")).ok();

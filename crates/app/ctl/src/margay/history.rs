@@ -2,12 +2,15 @@
 //!
 //! An entry is a file beside the user's state: the cluster, the stored bytes of every object before
 //! the write, and the revision and digest that the write gave it. Taking it back is one
-//! compare-and-swap, so what somebody else changed since is never overwritten.
+//! compare-and-swap, so what somebody else changed since is never overwritten. While the write is
+//! under way the entry says what it is about to do, so that a killed one can be taken back too.
+
+pub(crate) mod under_way;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +33,9 @@ const UNFINISHED_MAX: Duration = Duration::from_secs(3600);
 /// One write.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Entry {
+    /// Whether its write has not ended; first, so that the file tells by how it begins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) under_way: bool,
     /// When it was made, as RFC 3339.
     pub(crate) time: String,
     /// What was typed.
@@ -42,6 +48,14 @@ pub(crate) struct Entry {
     pub(crate) undoes: Option<u64>,
     /// What it changed.
     pub(crate) changes: Vec<Change>,
+}
+
+impl Entry {
+    /// Whether both writes went to the same datastore: to one cluster, or before there was one,
+    /// to one place.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.cluster == other.cluster && (self.cluster.is_some() || self.store == other.store)
+    }
 }
 
 /// What a write did to one key.
@@ -66,6 +80,7 @@ pub(crate) struct Change {
 type Revisions<'e> = BTreeMap<&'e str, Vec<i64>>;
 
 /// The folder of entries.
+#[derive(Clone, Debug)]
 pub(crate) struct History {
     state_dir: Option<PathBuf>,
 }
@@ -92,18 +107,6 @@ impl History {
         Ok(dir)
     }
 
-    /// Keeps an entry and gives it the next number. Old entries make room.
-    pub(crate) fn record(&self, entry: &Entry) -> io::Result<u64> {
-        let dir = self.dir()?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        let unfinished = dir.join(format!("{}.new", uuid::Uuid::new_v4().simple()));
-        let number = keep(&dir, &unfinished, &serde_json::to_vec(entry)?);
-        let _ = fs::remove_file(&unfinished);
-        let number = number?;
-        make_room(&dir)?;
-        Ok(number)
-    }
-
     /// The numbers of the entries kept, oldest first.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, Failure> {
         let numbers = self.dir().and_then(|dir| numbers_in(&dir));
@@ -120,6 +123,9 @@ impl History {
         let bytes = fs::read(&path).map_err(|error| {
             gone.why(format!("{}: {error}", path.display())).help("margay history")
         })?;
+        if bytes.starts_with(under_way::MARK) {
+            return Err(Failure::new(format!("write {number} has not ended")));
+        }
         serde_json::from_slice(&bytes).map_err(|error| {
             Failure::new(format!("the record of write {number} cannot be read"))
                 .why(format!("{}: {error}", path.display()))
@@ -187,24 +193,6 @@ fn numbers_in(dir: &Path) -> io::Result<Vec<u64>> {
     }
     numbers.sort_unstable();
     Ok(numbers)
-}
-
-fn keep(dir: &Path, unfinished: &Path, text: &[u8]) -> io::Result<u64> {
-    // Stored objects may hold secrets in annotations: nobody else reads them here. And what lies
-    // there already, be it a link, is not written to.
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    options.open(unfinished)?.write_all(text)?;
-    let mut number = numbers_in(dir)?.last().map_or(1, |last| last + 1);
-    // A link, unlike a rename, fails where another command took the number at this moment;
-    // and an entry that has a number is whole, whenever this command is killed.
-    while let Err(error) = fs::hard_link(unfinished, path(dir, number)) {
-        match error.kind() {
-            io::ErrorKind::AlreadyExists if number < NUMBER_MAX => number += 1,
-            _ => return Err(error),
-        }
-    }
-    Ok(number)
 }
 
 fn make_room(dir: &Path) -> io::Result<()> {

@@ -1,5 +1,7 @@
 //! `margay ipam`: how full the pools are, who holds an address, the settings.
 
+use std::io::{self, Write as _};
+
 use serde_json::{Value, json};
 
 use super::arguments::{Format, Ipam};
@@ -172,5 +174,8 @@ fn configure(session: &Session, ipam: &Ipam) -> Result<bool, Failure> {
         }
     });
     changed.map_err(Failure::from)?;
-    show_settings(session, Format::default())
+    let recorded = session.record_changes();
+    show_settings(session, Format::default())?;
+    io::stdout().lock().write_all(recorded.line().as_bytes())?;
+    Ok(true)
 }

@@ -1,7 +1,7 @@
 //! What a command works with: the datastore that was chosen, the terminal, the history.
 
-use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use api::Kind;
 use store::Store;
@@ -11,8 +11,8 @@ use store::resources::{Manner, Name, Resources};
 use super::arguments::Place;
 use super::explain_field::unknown_kind;
 use super::failure::Failure;
-use super::history::{Change, Entry, History};
-use super::kept_bytes::KeptBytes;
+use super::history::History;
+use super::recorder::{Recorded, Recorder};
 use super::terminal::Terminal;
 use crate::EMULATED_CALICO_VERSION;
 use crate::bounded;
@@ -27,7 +27,7 @@ pub(crate) struct Session {
     pub(crate) store: Store,
     pub(crate) resources: Resources,
     pub(crate) history: History,
-    typed: String,
+    pub(crate) recorder: Arc<Recorder>,
 }
 
 impl Session {
@@ -47,15 +47,11 @@ impl Session {
             let manner = Manner {
                 calico_version: EMULATED_CALICO_VERSION.to_owned(),
                 rewrite_unchanged: false,
-                keep_changes: true,
             };
-            Ok(Self {
-                terminal: Terminal::detect(),
-                resources: Resources::new(store.clone(), manner),
-                store,
-                history: History::below(surroundings.state_dir()),
-                typed: typed(),
-            })
+            let history = History::below(surroundings.state_dir());
+            let recorder = Arc::new(Recorder::new(history.clone(), store.clone(), typed()));
+            let resources = Resources::new(store.clone(), manner).with_journal(recorder.clone());
+            Ok(Self { terminal: Terminal::detect(), resources, store, history, recorder })
         })
     }
 
@@ -66,99 +62,35 @@ impl Session {
 
     /// The identifier of the cluster whose datastore this is, once it has one.
     pub(crate) fn cluster(&self) -> Option<String> {
-        let information = Name::cluster(Kind::ClusterInformation, "default");
-        let stored = self.resources.get(&information).ok()?;
-        let guid = stored.object["spec"]["clusterGUID"].as_str();
-        guid.filter(|guid| !guid.is_empty()).map(str::to_owned)
+        cluster(&self.resources)
     }
 
     /// Where the datastore is, in words that mean the same from every folder.
     pub(crate) fn place(&self) -> String {
-        let described = self.store.describe();
-        match (&self.store, std::fs::canonicalize(&described)) {
-            (Store::Sqlite(_), Ok(path)) => path.display().to_string(),
-            _ => described,
-        }
+        place(&self.store)
     }
 
-    /// Keeps what the requests of this command changed, as [`Session::record`] does.
+    /// Keeps what the requests of this command changed, so that it can be taken back. A command
+    /// that changed nothing leaves no trace.
     pub(crate) fn record_changes(&self) -> Recorded {
-        self.record(self.changes_standing_for(&BTreeMap::new()), None)
-    }
-
-    /// What the requests of this command changed, which is to take an earlier write back.
-    pub(crate) fn changes(&self, undone: &Entry) -> Vec<Change> {
-        let before = undone.changes.iter();
-        let before = before.filter_map(|one| Some((one.key.as_str(), one.before_revision?)));
-        self.changes_standing_for(&before.collect())
-    }
-
-    fn changes_standing_for(&self, before: &BTreeMap<&str, i64>) -> Vec<Change> {
-        let changes = self.resources.take_changes().into_iter().map(|change| {
-            let (bytes, before_revision) = change.before.unzip();
-            let name = Name::at_key(&change.key).map(|name| spoken(&name));
-            Change {
-                name: name.unwrap_or_else(|| change.key.clone()),
-                stands_for: before.get(change.key.as_str()).copied(),
-                key: change.key,
-                before: bytes.map(KeptBytes),
-                before_revision,
-                revision: change.revision,
-                digest: change.digest,
-            }
-        });
-        changes.collect()
-    }
-
-    /// Keeps what a write changed, so that it can be taken back. An empty write leaves no trace.
-    pub(crate) fn record(&self, changes: Vec<Change>, undoes: Option<u64>) -> Recorded {
-        if changes.is_empty() {
-            return Recorded::Nothing;
-        }
-        let entry = Entry {
-            time: crate::clock::now(),
-            command: self.typed.clone(),
-            store: self.place(),
-            cluster: self.cluster(),
-            undoes,
-            changes,
-        };
-        match self.history.record(&entry) {
-            Ok(number) => Recorded::Number(number),
-            Err(error) if !self.history.has_place() => Recorded::Not(error.to_string()),
-            Err(error) => Recorded::Not(format!("the history cannot be written: {error}")),
-        }
+        self.recorder.finish(true).0
     }
 }
 
-/// What the history made of a write.
-pub(crate) enum Recorded {
-    /// There was nothing to keep.
-    Nothing,
-    /// It is kept under this number.
-    Number(u64),
-    /// It could not be kept; why.
-    Not(String),
+/// The identifier of a cluster, once it has one.
+pub(crate) fn cluster(resources: &Resources) -> Option<String> {
+    let information = Name::cluster(Kind::ClusterInformation, "default");
+    let stored = resources.get(&information).ok()?;
+    let guid = stored.object["spec"]["clusterGUID"].as_str();
+    guid.filter(|guid| !guid.is_empty()).map(str::to_owned)
 }
 
-impl Recorded {
-    /// The number to take it back by.
-    pub(crate) fn number(&self) -> Option<u64> {
-        match self {
-            Self::Number(number) => Some(*number),
-            Self::Nothing | Self::Not(_) => None,
-        }
-    }
-
-    /// How to take it back, as the last line of an answer.
-    pub(crate) fn line(&self) -> String {
-        match self {
-            Self::Nothing => String::new(),
-            Self::Number(number) => format!("undo: margay undo {number}\n"),
-            Self::Not(why) => {
-                format!("undo: not possible, {why}\n")
-            }
-        }
+/// Where a datastore is, in words that mean the same from every folder.
+pub(crate) fn place(store: &Store) -> String {
+    let described = store.describe();
+    match (store, std::fs::canonicalize(&described)) {
+        (Store::Sqlite(_), Ok(path)) => path.display().to_string(),
+        _ => described,
     }
 }
 

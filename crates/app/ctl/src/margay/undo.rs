@@ -6,25 +6,25 @@ use api::Kind;
 use serde_json::json;
 use store::resources::Name;
 
-use super::arguments::Format;
+use super::arguments::{Format, Place};
 use super::failure::Failure;
 use super::history::{self, Change, Entry, History};
-use super::session::Session;
+use super::session::{Session, with_surroundings};
 use super::terminal::{Mark, Terminal};
 use super::{structured, table};
 
 /// Takes a write back, the last one unless a number is given.
 pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failure> {
     let nothing = || Failure::new("there is no write to take back").help("margay history");
-    let (here, cluster) = (session.place(), session.cluster());
-    let is_here =
-        |entry: &Entry| entry.cluster == cluster && (cluster.is_some() || entry.store == here);
+    let is_here = is_here(session);
+    say_unsettled(&session.history.settle_leftovers(Some(&session.store), &is_here))?;
     let number = match number {
         Some(number) => number,
-        None => session.history.newest(is_here)?.ok_or_else(nothing)?,
+        None => session.history.newest(&is_here)?.ok_or_else(nothing)?,
     };
     let entry = session.history.read(number)?;
     if !is_here(&entry) {
+        let here = session.place();
         let what = match entry.store == here {
             true => format!("write {number} went to another cluster that was at {here} then"),
             false => format!("write {number} went to {}, this is {here}", entry.store),
@@ -32,15 +32,21 @@ pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failur
         return Err(Failure::new(what).help("choose its datastore with --store or --config"));
     }
     let restored = history::to_restore(&session.store, &session.history, number, &entry)?;
+    session.recorder.expect_undo(number, &entry);
     let taken_back = history::take_back(&session.resources, number, &entry, &restored);
-    let changes = session.changes(&entry);
+    let (recorded, changes) = session.recorder.finish(taken_back.is_ok());
     if let Err(failure) = taken_back {
-        return Err(with_account(session, failure, changes));
+        return Err(match changes.len() {
+            0 => failure.why("nothing was taken back"),
+            n => failure
+                .why(format!("the first {n} objects were taken back, the rest were not"))
+                .undo(&recorded.line()),
+        });
     }
     let (n, mark) = (changes.len(), session.terminal.mark(Mark::Fine));
     let names: Vec<String> = changes.iter().map(|change| change.name.clone()).collect();
     let notes: Vec<String> = changes.iter().filter_map(not_restored).collect();
-    let redo = session.record(changes, Some(number)).line().replacen("undo: ", "redo: ", 1);
+    let redo = recorded.line().replacen("undo: ", "redo: ", 1);
     let mut out = io::stdout().lock();
     let listed = if n <= 3 { names.join(", ") } else { format!("{n} objects") };
     writeln!(out, "{mark} write {number} taken back: {listed}")?;
@@ -51,14 +57,20 @@ pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failur
     Ok(true)
 }
 
-/// What was done of a taking back that failed. As a part of one it does not count as one.
-fn with_account(session: &Session, failure: Failure, changes: Vec<Change>) -> Failure {
-    match changes.len() {
-        0 => failure.why("nothing was taken back"),
-        n => failure
-            .why(format!("the first {n} objects were taken back, the rest were not"))
-            .undo(&session.record(changes, None).line()),
+/// Whether a write went to the datastore of this session.
+fn is_here(session: &Session) -> impl Fn(&Entry) -> bool {
+    let (here, cluster) = (session.place(), session.cluster());
+    move |entry| entry.cluster == cluster && (cluster.is_some() || entry.store == here)
+}
+
+/// Names the writes that were killed and of which this datastore does not tell whether they were
+/// made.
+fn say_unsettled(unsettled: &[(u64, String)]) -> io::Result<()> {
+    for (number, why) in unsettled {
+        let line = format!("write {number} was cut short, and may have been made: {why}");
+        super::get::complain(&line)?;
     }
+    Ok(())
 }
 
 /// What went with an object when it was deleted, and does not come back with it.
@@ -75,7 +87,16 @@ fn not_restored(change: &Change) -> Option<String> {
 }
 
 /// Lists the writes that can be taken back, newest first.
-pub(crate) fn list(terminal: Terminal, history: &History, format: Format) -> Result<bool, Failure> {
+pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<bool, Failure> {
+    let dir = with_surroundings(place, |surroundings| surroundings.state_dir());
+    let history = &History::below(dir);
+    if history.has_leftovers() {
+        let unsettled = match Session::open(place) {
+            Ok(session) => history.settle_leftovers(Some(&session.store), is_here(&session)),
+            Err(_) => history.settle_leftovers(None, |_| false),
+        };
+        say_unsettled(&unsettled)?;
+    }
     let kept = history.after(0)?;
     let taken_back = history::taken_back(&kept);
     let mut rows = Vec::new();

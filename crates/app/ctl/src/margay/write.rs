@@ -11,7 +11,8 @@ use store::resources::{Applied, Error, Name, Together, Verb, Written};
 use super::arguments::{Delete, Label, Patch, PatchType, Structured, Write};
 use super::failure::Failure;
 use super::read_documents::{Given, Input, field_help, files, once_each};
-use super::session::{Recorded, Session, kind_of, name_of, spoken};
+use super::recorder::Recorded;
+use super::session::{Session, kind_of, name_of, spoken};
 use super::terminal::Mark;
 
 /// Creates, applies or replaces the objects of documents: all of them, or none.

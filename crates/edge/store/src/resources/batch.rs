@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::read::stored;
 use super::view::View;
 use super::write::Planned;
-use super::{Applied, Error, Name, Resources, Together, Verb, Written};
+use super::{Applied, Change, Error, Name, Resources, Together, Verb, Written};
 use crate::{Committed, Compare, KeyValue, Op, Txn};
 
 /// etcd takes 128 conditions, and as many changes, in a transaction.
@@ -224,7 +224,7 @@ impl Resources {
         let mut revision = 0;
         if !changes.is_empty() {
             let ops = changes.into_iter().map(|(key, value)| Op::Put { key, value }).collect();
-            match self.store.commit(Txn { compares, ops }) {
+            match self.commit_told(Txn { compares, ops }, || told(&plans)) {
                 Ok(Committed::Applied { revision: at }) => revision = at,
                 Ok(Committed::Conflict { .. }) => return Ok(Err(plans)),
                 Err(lost @ crate::Error::Uncertain(_)) => {
@@ -232,10 +232,6 @@ impl Resources {
                 }
                 Err(error) => return Err(error.into()),
             }
-        }
-        for plan in plans.iter().filter(|plan| plan.applied != Applied::Unchanged) {
-            let before = plan.before.clone().map(|value| (value, plan.revision));
-            self.note(&plan.name.key(), before, Some((&plan.value, revision)));
         }
         Ok(Ok(plans.into_iter().map(|plan| Ok(written(plan, revision))).collect()))
     }
@@ -257,6 +253,22 @@ impl Resources {
 pub(super) fn give_way(attempts: u32) {
     let own_ms = std::process::id() % 3;
     std::thread::sleep(Duration::from_millis(u64::from(attempts.saturating_sub(1) + own_ms)));
+}
+
+/// The changes of plans, one a key: an object may be named twice.
+fn told(plans: &[Planned]) -> Vec<Change> {
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    let mut changes: Vec<Change> = Vec::new();
+    for plan in plans.iter().filter(|plan| plan.applied != Applied::Unchanged) {
+        let before = plan.before.clone().map(|value| (value, plan.revision));
+        let change = Change::new(plan.name.key(), before, Some(&plan.value));
+        let place = *places.entry(change.key.clone()).or_insert(changes.len());
+        match changes.get_mut(place) {
+            Some(known) => known.digest = change.digest,
+            None => changes.push(change),
+        }
+    }
+    changes
 }
 
 fn weigh((_, plan): &(usize, Planned)) -> (Vec<Compare>, usize) {

@@ -12,7 +12,7 @@ use super::batch::{ATTEMPTS, give_way};
 use super::name::list_prefix;
 use super::read::{self, Found};
 use super::write::refused;
-use super::{Error, Name, Resources, Stored};
+use super::{Change, Error, Name, Resources, Stored};
 use crate::{Committed, Compare, Op, Txn};
 
 /// How long a pool stays disabled before its blocks are taken from their nodes: assignments that
@@ -104,10 +104,11 @@ impl Resources {
         }
         compares.push(Compare::ModRevision(entry.key.clone(), entry.mod_revision));
         let ops = vec![Op::Delete { key: entry.key.clone() }];
-        let Committed::Applied { .. } = self.store.commit(Txn { compares, ops })? else {
+        let before = Some((entry.value.clone(), entry.mod_revision));
+        let told = || vec![Change::new(name.key(), before, None)];
+        let Committed::Applied { .. } = self.commit_told(Txn { compares, ops }, told)? else {
             return Ok(None);
         };
-        self.note(&name.key(), Some((entry.value.clone(), entry.mod_revision)), None);
         let unreadable =
             |_| Stored { name: name.clone(), object: Value::Null, revision: entry.mod_revision };
         Ok(Some(read::stored(name.kind, &entry).unwrap_or_else(unreadable)))
@@ -154,12 +155,10 @@ impl Resources {
             compares: vec![Compare::ModRevision(name.key(), found.revision)],
             ops: vec![Op::Put { key: name.key(), value: value.clone() }],
         };
-        match self.store.commit(txn)? {
-            Committed::Applied { revision } => {
-                let before = Some((before.to_vec(), found.revision));
-                self.note(&name.key(), before, Some((&value, revision)));
-                Ok(revision)
-            }
+        let before = Some((before.to_vec(), found.revision));
+        let told = || vec![Change::new(name.key(), before, Some(&value))];
+        match self.commit_told(txn, told)? {
+            Committed::Applied { revision } => Ok(revision),
             Committed::Conflict { .. } => Err(Error::Conflict(name.clone())),
         }
     }

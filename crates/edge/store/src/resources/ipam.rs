@@ -22,6 +22,8 @@ use crate::{Committed, Compare, KeyValue, Op, Txn};
 
 mod settings;
 
+pub use settings::settings_key;
+
 /// All blocks of a store.
 #[derive(Debug, Default)]
 pub struct Blocks {

@@ -13,7 +13,7 @@ use super::batch::{ATTEMPTS, chunks, entry, give_way};
 use super::read::stored;
 use super::view::View;
 use super::write::{metadata_mut, refused};
-use super::{Error, Name, Resources};
+use super::{Change, Error, Name, Resources};
 use crate::{Committed, Compare, KeyValue, Op, Txn};
 
 /// A key that is to be as it was.
@@ -27,7 +27,7 @@ pub struct Restored {
     pub value: Option<Vec<u8>>,
 }
 
-/// Why keys were not put back, or not all of them: [`Resources::take_changes`] knows which were.
+/// Why keys were not put back, or not all of them: a [`super::Journal`] knows which were.
 #[derive(Debug)]
 pub enum NotRestored {
     /// Other objects speak against it.
@@ -191,43 +191,42 @@ impl Resources {
                 }
             }
         }
-        let revision = match self.store.commit(Txn { compares, ops }) {
-            Ok(Committed::Applied { revision }) => revision,
+        let told = || parts.iter().map(Part::change).collect();
+        match self.commit_told(Txn { compares, ops }, told) {
+            Ok(Committed::Applied { .. }) => Ok(true),
             Ok(Committed::Conflict { current, .. }) => {
                 let now = |entry: &Option<KeyValue>| entry.as_ref().map(|it| it.mod_revision);
                 let moved = parts.iter().zip(&current).filter(|(part, entry)| {
                     now(entry) != part.restored.now.as_ref().map(|(_, revision)| *revision)
                 });
                 let moved: Vec<String> = moved.map(|(part, _)| part.restored.key.clone()).collect();
-                return if moved.is_empty() { Ok(false) } else { Err(NotRestored::Moved(moved)) };
+                if moved.is_empty() { Ok(false) } else { Err(NotRestored::Moved(moved)) }
             }
-            Err(lost @ crate::Error::Uncertain(_)) => {
-                self.restored_after_all(parts)?.ok_or(lost)?
-            }
-            Err(error) => return Err(error.into()),
-        };
-        for Part { restored, .. } in parts {
-            let after = restored.value.as_ref().map(|value| (value.as_slice(), revision));
-            self.note(&restored.key, restored.now.clone(), after);
+            Err(lost @ crate::Error::Uncertain(_)) => match self.is_restored(parts)? {
+                true => Ok(true),
+                false => Err(lost.into()),
+            },
+            Err(error) => Err(error.into()),
         }
-        Ok(true)
     }
 
-    /// The revision of a transaction whose answer was lost, if all is as it should have made it.
-    fn restored_after_all(&self, parts: &[Part<'_>]) -> Result<Option<i64>, Error> {
-        let mut revision = 0;
+    /// Whether all is as a transaction should have made it whose answer was lost.
+    fn is_restored(&self, parts: &[Part<'_>]) -> Result<bool, Error> {
         for Part { restored, .. } in parts {
-            let entry = self.store.get(&restored.key)?.0;
-            revision = entry.as_ref().map_or(revision, |entry| entry.mod_revision);
-            if entry.map(|entry| entry.value) != restored.value {
-                return Ok(None);
+            if self.store.get(&restored.key)?.0.map(|entry| entry.value) != restored.value {
+                return Ok(false);
             }
         }
-        Ok(Some(revision))
+        Ok(true)
     }
 }
 
 impl Part<'_> {
+    fn change(&self) -> Change {
+        let Restored { key, now, value } = self.restored;
+        Change::new(key.clone(), now.clone(), value.as_deref())
+    }
+
     fn own_condition(&self) -> Compare {
         let key = self.restored.key.clone();
         match &self.restored.now {

@@ -4,6 +4,7 @@ use super::*;
 
 fn entry(undoes: Option<u64>) -> Entry {
     Entry {
+        under_way: false,
         time: String::new(),
         command: String::new(),
         store: String::new(),
@@ -21,11 +22,15 @@ fn entry(undoes: Option<u64>) -> Entry {
     }
 }
 
+fn record(history: &History, entry: &Entry) -> io::Result<u64> {
+    history.begin(entry)?.end(entry)
+}
+
 #[test]
 fn bytes_that_are_no_text_come_back_as_they_were() {
     let home = tempfile::tempdir().unwrap();
     let history = History::below(Some(home.path().to_owned()));
-    let number = history.record(&entry(None)).unwrap();
+    let number = record(&history, &entry(None)).unwrap();
     assert_eq!(history.read(number).unwrap(), entry(None));
 }
 
@@ -33,11 +38,11 @@ fn bytes_that_are_no_text_come_back_as_they_were() {
 fn leftovers_and_wild_numbers_are_in_nobodys_way() {
     let home = tempfile::tempdir().unwrap();
     let history = History::below(Some(home.path().to_owned()));
-    assert_eq!(history.record(&entry(None)).unwrap(), 1);
+    assert_eq!(record(&history, &entry(None)).unwrap(), 1);
     let dir = home.path().join("history");
     fs::write(dir.join(format!("{}.json", u64::MAX)), "{}").unwrap();
     fs::write(dir.join(format!("{}.new", std::process::id())), "mine").unwrap();
-    assert_eq!(history.record(&entry(Some(1))).unwrap(), 2);
+    assert_eq!(record(&history, &entry(Some(1))).unwrap(), 2);
     assert_eq!(history.numbers().unwrap(), [1, 2]);
     let leftover = fs::read(dir.join(format!("{}.new", std::process::id()))).unwrap();
     assert_eq!(leftover, b"mine");
@@ -56,7 +61,7 @@ fn a_folder_of_another_user_is_refused() {
 
 #[test]
 fn without_a_home_nothing_is_kept() {
-    let refused = History::below(None).record(&entry(None)).unwrap_err();
+    let refused = record(&History::below(None), &entry(None)).unwrap_err();
     assert_eq!(refused.to_string(), "there is no HOME to keep the history in");
 }
 

@@ -5,9 +5,9 @@ use api::keys::Key;
 use api::keys::ipam::IpamConfig;
 use model::ipam::Cooldown;
 
-use super::super::{Error, Name, Resources};
-use super::{put, read};
-use crate::{Committed, Compare, Txn};
+use super::super::{Change, Error, Name, Resources};
+use super::read;
+use crate::{Committed, Compare, KeyValue, Op, Txn};
 
 /// Does something with the cool-down that the settings ask for, counted from now.
 pub(super) fn with_cooldown<T>(settings: &IpamConfig, act: impl FnOnce(Cooldown<'_>) -> T) -> T {
@@ -21,20 +21,25 @@ pub(super) fn with_cooldown<T>(settings: &IpamConfig, act: impl FnOnce(Cooldown<
     act(Cooldown::Since { now: &text(now), cutoff: &text(cutoff) })
 }
 
+/// Where the settings lie.
+pub fn settings_key() -> String {
+    Key::IpamConfig.path().expect("the path of the settings is fixed")
+}
+
 impl Resources {
     /// The settings of address management; the defaults when none are stored.
     pub fn ipam_settings(&self) -> Result<IpamConfig, Error> {
         Ok(self.stored_settings()?.2)
     }
 
-    fn stored_settings(&self) -> Result<(String, Compare, IpamConfig), Error> {
-        let key = Key::IpamConfig.path().expect("the path of the settings is fixed");
+    fn stored_settings(&self) -> Result<(String, Option<KeyValue>, IpamConfig), Error> {
+        let key = settings_key();
         match self.store.get(&key)?.0 {
-            None => Ok((key.clone(), Compare::Absent(key), IpamConfig::default())),
+            None => Ok((key, None, IpamConfig::default())),
             Some(entry) => {
                 let settings = read(&Key::IpamConfig, &entry, IpamConfig::decode);
                 let settings = settings.map_err(Error::Unreadable)?;
-                Ok((key.clone(), Compare::ModRevision(key, entry.mod_revision), settings))
+                Ok((key, Some(entry), settings))
             }
         }
     }
@@ -45,16 +50,23 @@ impl Resources {
         change: impl Fn(&mut IpamConfig),
     ) -> Result<IpamConfig, Error> {
         loop {
-            let (key, compare, before) = self.stored_settings()?;
+            let (key, entry, before) = self.stored_settings()?;
             let mut after = before.clone();
             change(&mut after);
             if after == before {
                 return Ok(after);
             }
             check(&after)?;
-            let op = put(key, &after.encode());
+            let value = text::json::to_string(&after.encode()).into_bytes();
+            let compare = match &entry {
+                Some(entry) => Compare::ModRevision(key.clone(), entry.mod_revision),
+                None => Compare::Absent(key.clone()),
+            };
+            let op = Op::Put { key: key.clone(), value: value.clone() };
             let txn = Txn { compares: vec![compare], ops: vec![op] };
-            if let Committed::Applied { .. } = self.store.commit(txn)? {
+            let before = entry.map(|entry| (entry.value, entry.mod_revision));
+            let told = || vec![Change::new(key, before, Some(&value))];
+            if let Committed::Applied { .. } = self.commit_told(txn, told)? {
                 return Ok(after);
             }
         }

@@ -81,7 +81,7 @@ fn what_somebody_wrote_meanwhile_stays() {
 
 #[test]
 fn more_than_a_transaction_takes_comes_back_with_its_tier() {
-    let fresh = fresh_with(Manner { keep_changes: true, ..Manner::default() });
+    let fresh = fresh();
     let client = &fresh.client;
     give(client, Verb::Create, &tier("t")).unwrap();
     let policies = (0..230).map(|n| {
@@ -92,9 +92,10 @@ fn more_than_a_transaction_takes_comes_back_with_its_tier() {
     let policies: Vec<Value> = policies.collect();
     let written = client.write_all(Verb::Create, &policies, Together::AllOrNothing);
     assert!(written.iter().all(Result::is_ok));
-    let restored = client.take_changes().into_iter().map(|change| {
-        let now = client.store.get(&change.key).unwrap().0.unwrap();
-        Restored { key: change.key, now: Some((now.value, now.mod_revision)), value: None }
+    let names = written.into_iter().map(|written| written.unwrap().name);
+    let restored = std::iter::once(Name::cluster(Kind::Tier, "t")).chain(names).map(|name| {
+        let now = client.store.get(&name.key()).unwrap().0.unwrap();
+        Restored { key: now.key, now: Some((now.value, now.mod_revision)), value: None }
     });
     let removal: Vec<Restored> = restored.collect();
     let before = client.store.list("/").unwrap().entries.len();
