@@ -2,7 +2,7 @@
 //! line of JSON a change.
 
 use std::io::{self, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::Kind;
 use serde_json::{Value, json};
@@ -19,6 +19,9 @@ use crate::output::{self, Format, Shown};
 /// How long one wait for the next event lasts; the watch itself goes on for ever.
 const WAIT: Duration = Duration::from_secs(3600);
 
+/// How long an outage that was spoken of goes on in silence.
+const SAY_AGAIN: Duration = Duration::from_secs(5);
+
 /// Follows the objects of a kind until somebody stops it: the present ones first, then a line (or
 /// a document) a change. A store that goes away is said once, and gone on with when it returns.
 pub(super) fn follow(
@@ -29,6 +32,7 @@ pub(super) fn follow(
 ) -> Result<bool, Failure> {
     let mut view = View::new(session, get, kind)?;
     let mut watch = session.resources.watch(kind, namespace);
+    let mut outage = Outage::default();
     let is_wanted = |name: &Name| get.names.is_empty() || get.names.contains(&name.name);
     loop {
         let Some(event) = watch.next(WAIT) else { continue };
@@ -48,10 +52,29 @@ pub(super) fn follow(
             | ResourceEvent::Quarantined(_) => {}
             ResourceEvent::InSync(revision) => view.in_sync(revision)?,
             ResourceEvent::Disconnected { endpoint, error, since } => {
-                let seconds = since.elapsed().as_secs();
-                complain(&format!("waiting for {endpoint}: {error}, {seconds} s"))?;
+                if outage.is_to_be_said(since, Instant::now()) {
+                    let seconds = since.elapsed().as_secs();
+                    complain(&format!("waiting for {endpoint}: {error}, {seconds} s"))?;
+                }
             }
         }
+    }
+}
+
+/// When an outage was last spoken of. Each attempt to connect fails anew; people need the fact, and
+/// then a sign of life.
+#[derive(Default)]
+struct Outage {
+    said: Option<Instant>,
+}
+
+impl Outage {
+    fn is_to_be_said(&mut self, since: Instant, now: Instant) -> bool {
+        let is_known = self.said.is_some_and(|said| said >= since && now - said < SAY_AGAIN);
+        if !is_known {
+            self.said = Some(now);
+        }
+        !is_known
     }
 }
 
@@ -177,4 +200,22 @@ fn emit(bytes: &[u8]) -> Result<(), Failure> {
     out.write_all(bytes)?;
     out.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_said_at_once_and_then_every_five_seconds() {
+        let began = Instant::now();
+        let after = |ms: u64| began + Duration::from_millis(ms);
+        let mut outage = Outage::default();
+        let mut said = |ms: u64| outage.is_to_be_said(began, after(ms));
+        assert_eq!([10, 60, 300, 4_900].map(&mut said), [true, false, false, false]);
+        assert_eq!([5_011, 6_000, 10_012].map(&mut said), [true, false, true]);
+        // The next one is another.
+        assert!(outage.is_to_be_said(after(10_500), after(10_600)));
+        assert!(!outage.is_to_be_said(after(10_500), after(10_700)));
+    }
 }
