@@ -190,3 +190,23 @@ fn ipam_settings_and_usage_are_shown_and_set() {
         place.margay("ipam configure").refused(&["nothing to set"]);
     }
 }
+
+#[test]
+fn what_cannot_be_changed_can_be_given_as_it_is() {
+    for place in Place::both() {
+        place.give("apply", &policy("shop", "web", 1)).ok();
+        for kind in ["profile", "clusterinformation"] {
+            for export in ["", "--export"] {
+                let shown = place.margay(&format!("get {kind} -o yaml {export}")).ok().out;
+                place.give("apply", &shown).ok().says(&["✓ 1 unchanged"]);
+                place.give("replace", &shown).ok().says(&["✓ 1 unchanged"]);
+            }
+        }
+        let shown = place.margay("get profile -o yaml").ok().out;
+        let changed = shown.replacen("action: Allow", "action: Deny", 1);
+        place.give("apply", &changed).refused(&["it is built in and cannot be changed"]);
+        let shown = place.margay("get clusterinformation -o yaml").ok().out;
+        let changed = shown.replace("datastoreReady: true", "datastoreReady: false");
+        place.give("apply", &changed).refused(&["kept by the nodes and cannot be changed"]);
+    }
+}

@@ -37,6 +37,11 @@ impl Resources {
         object: &Value,
     ) -> Result<Planned, Error> {
         let (name, object) = named(object)?;
+        let is_fixed = name.kind == Kind::ClusterInformation || is_built_in(&name);
+        // Calico's tools refuse these whatever is said about them.
+        if is_fixed && verb != Verb::Create && !self.manner.rewrite_unchanged {
+            return self.plan_fixed(view, name, verb, &object);
+        }
         if name.kind == Kind::ClusterInformation {
             return Err(read_only(name, verb));
         }
@@ -114,6 +119,46 @@ impl Resources {
         };
         let before = Some(entry.value);
         Ok(Planned { name, applied, value, conditions, revision: found.revision, before })
+    }
+
+    /// An object that users cannot change may be given as it is, as a listing shows it.
+    fn plan_fixed(
+        &self,
+        view: &mut View<'_>,
+        name: Name,
+        verb: Verb,
+        object: &Value,
+    ) -> Result<Planned, Error> {
+        let shown = match is_built_in(&name) {
+            true => super::default_allow_profile(),
+            false => {
+                let entry = view.entry(&name)?.ok_or_else(|| Error::NotFound(name.clone()))?;
+                super::stored(name.kind, &entry).map_err(Error::Unreadable)?
+            }
+        };
+        let (given, _) = decode(object_for(name.kind), object.clone(), Mode::Stored);
+        let own = |object: &Value| {
+            let metadata = object.get("metadata");
+            let of = |field: &str| metadata.and_then(|metadata| metadata.get(field)).cloned();
+            (object.get("spec").cloned(), of("labels"), of("annotations"))
+        };
+        if own(&given) != own(&shown.object) {
+            let kept = match is_built_in(&name) {
+                true => "it is built in and cannot be changed",
+                false => "the cluster information is kept by the nodes and cannot be changed",
+            };
+            let reason = format!("{kept}; leave it out, or give it as margay get shows it");
+            let calico = not_supported(name.kind, verb);
+            return Err(Error::Refused { name, reason, calico });
+        }
+        Ok(Planned {
+            value: text::json::to_string(&shown.object).into_bytes(),
+            revision: shown.revision,
+            applied: Applied::Unchanged,
+            conditions: Vec::new(),
+            before: None,
+            name,
+        })
     }
 
     fn refuse_built_in(&self, name: Name, object: Value) -> Error {
@@ -201,15 +246,19 @@ pub(super) fn is_built_in(name: &Name) -> bool {
 }
 
 fn read_only(name: Name, verb: Verb) -> Error {
-    let calico = match verb {
-        Verb::Create => "operation create or apply is not supported on ClusterInformation",
-        Verb::Update => "operation apply or replace is not supported on ClusterInformation",
-        Verb::Apply => {
-            "operation apply is not supported on ClusterInformation: resource is readonly"
-        }
-    };
+    let calico = not_supported(name.kind, verb);
     let reason = "the cluster information is kept by the nodes and cannot be written".to_owned();
-    Error::Refused { name, reason, calico: calico.to_owned() }
+    Error::Refused { name, reason, calico }
+}
+
+fn not_supported(kind: Kind, verb: Verb) -> String {
+    match verb {
+        Verb::Create => format!("operation create or apply is not supported on {kind}"),
+        Verb::Update => format!("operation apply or replace is not supported on {kind}"),
+        Verb::Apply => {
+            format!("operation apply is not supported on {kind}: resource is readonly")
+        }
+    }
 }
 
 pub(super) fn refused(name: &Name, refusal: Refusal) -> Error {
