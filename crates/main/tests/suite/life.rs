@@ -210,3 +210,14 @@ fn what_cannot_be_changed_can_be_given_as_it_is() {
         place.give("apply", &changed).refused(&["kept by the nodes and cannot be changed"]);
     }
 }
+
+#[test]
+fn validate_sees_pools_of_one_file_that_overlap() {
+    let place = Place::embedded();
+    let file = pool("p", "10.1.0.0/24") + &pool("q", "10.1.0.0/16") + &pool("r", "10.2.0.0/16");
+    let refused = place.give("validate", &file);
+    refused.refused(&["1 of 3 documents is not valid", "IPPool q", "spec.cidr", "overlaps"]);
+    let again = pool("p", "10.1.0.0/24") + &pool("p", "10.1.0.0/24");
+    place.give("validate", &again).ok();
+    assert!(!place.path("store.db").exists());
+}
