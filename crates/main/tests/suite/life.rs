@@ -221,3 +221,38 @@ fn validate_sees_pools_of_one_file_that_overlap() {
     place.give("validate", &again).ok();
     assert!(!place.path("store.db").exists());
 }
+
+/// A block with one address in use by a node.
+fn block(cidr: &str, node: &str) -> String {
+    format!(
+        r#"{{"cidr":"{cidr}","affinity":null,"allocations":[0,null],"unallocated":[1],
+        "attributes":[{{"handle_id":"h","secondary":{{"node":"{node}"}}}}],"deleted":false}}"#
+    )
+}
+
+#[test]
+fn a_node_that_goes_half_way_says_what_went() {
+    for place in Place::both() {
+        let node = "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata:\n  name: n1\n\
+                    spec:\n  ipv4VXLANTunnelAddr: 10.1.0.0\n  bgp:\n    \
+                    ipv4IPIPTunnelAddr: 10.2.0.0\n    ipv4Address: 192.0.2.1/24\n";
+        place.give("apply", node).ok();
+        place.put("/calico/ipam/v2/assignment/ipv4/block/10.1.0.0-31", &block("10.1.0.0/31", "n1"));
+        place.put("/calico/ipam/v2/assignment/ipv4/block/10.2.0.0-31", "no block");
+        let refused = place.margay("delete node n1 --yes").refused(&[
+            "error: only a part was removed\n",
+            "Node n1 is still there: ",
+            "10.2.0.0-31",
+            "done before that: 10.1.0.0 was released",
+        ]);
+        assert!(!refused.err.contains("nothing was removed"), "{refused:?}");
+        place.put("/calico/ipam/v2/assignment/ipv4/block/10.1.0.0-31", &block("10.1.0.0/31", "n1"));
+        let theirs = place.run(&["calicoctl", "delete", "node", "n1"]).code(1);
+        let said = theirs.out + &theirs.err;
+        assert!(
+            said.contains("Node(n1) was not deleted, but before that: 10.1.0.0 was released"),
+            "{said}"
+        );
+        place.margay("get node n1").ok();
+    }
+}

@@ -99,6 +99,8 @@ struct Account {
     n_untried: usize,
     revision: i64,
     is_removal: bool,
+    /// Whether an object that is still there lost something that belongs to it.
+    is_unfinished: bool,
     changed: Vec<String>,
     refused: Vec<String>,
     help: Option<String>,
@@ -147,7 +149,7 @@ impl Account {
     }
 
     fn finish(self, session: &Session, format: Option<Structured>) -> Result<bool, Failure> {
-        let done = !self.changed.is_empty();
+        let done = !self.changed.is_empty() || self.is_unfinished;
         let recorded = session.record_changes();
         if self.refused.is_empty() {
             return self.report(session, format, &recorded);
@@ -157,6 +159,7 @@ impl Account {
             (false, 0) => format!("nothing was {verb}"),
             (false, 1) => format!("nothing was {verb}, 1 good object was left alone too"),
             (false, n) => format!("nothing was {verb}, {n} good objects were left alone too"),
+            (true, _) if self.summary().is_empty() => format!("only a part was {verb}"),
             (true, _) => format!("only a part was {verb}: {}", self.summary()),
         };
         let failure = self.refused.into_iter().fold(Failure::new(what), Failure::detail);
@@ -231,7 +234,10 @@ pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure
                 account.changed.push(spoken(&name));
             }
             Err(error) if delete.skip_not_exists && error.is_not_found() => account.n_skipped += 1,
-            Err(error) => account.refused.push(error.to_string()),
+            Err(error) => {
+                account.is_unfinished |= matches!(error, Error::Unfinished { .. });
+                account.refused.push(error.to_string());
+            }
         }
     }
     account.finish(session, None)

@@ -45,11 +45,16 @@ impl Resources {
             return self.delete_if_unused(name, revision);
         }
         check_delete(name.kind, &name.name, &[]).map_err(|refusal| refused(name, refusal))?;
-        match name.kind {
-            Kind::IpPool => self.delete_pool(name, revision),
-            Kind::Node => self.delete_node(name, revision),
+        let mut done = Vec::new();
+        let deleted = match name.kind {
+            Kind::IpPool => self.delete_pool(name, revision, &mut done),
+            Kind::Node => self.delete_node(name, revision, &mut done),
             _ => self.remove(name, revision),
-        }
+        };
+        deleted.map_err(|error| match done.is_empty() || error.is_not_found() {
+            true => error,
+            false => Error::Unfinished { name: name.clone(), done, cause: Box::new(error) },
+        })
     }
 
     /// Deletes a tier; policies that appear in it meanwhile keep it alive.
@@ -115,14 +120,21 @@ impl Resources {
     }
 
     /// Deletes an object that may be gone already.
-    pub(super) fn remove_if_there(&self, name: &Name) -> Result<(), Error> {
+    pub(super) fn remove_if_there(&self, name: &Name, done: &mut Vec<String>) -> Result<(), Error> {
         match self.remove(name, None) {
-            Ok(_) | Err(Error::NotFound(_)) => Ok(()),
-            Err(error) => Err(error),
+            Ok(_) => done.push(format!("{} was removed", name.spoken())),
+            Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
         }
+        Ok(())
     }
 
-    fn delete_pool(&self, name: &Name, revision: Option<i64>) -> Result<Stored, Error> {
+    fn delete_pool(
+        &self,
+        name: &Name,
+        revision: Option<i64>,
+        done: &mut Vec<String>,
+    ) -> Result<Stored, Error> {
         let entry = self.store.get(&name.key())?.0;
         let entry = entry.ok_or_else(|| Error::NotFound(name.clone()))?;
         if revision.is_some_and(|revision| revision != entry.mod_revision) {
@@ -133,11 +145,12 @@ impl Resources {
         let mut last = entry.mod_revision;
         if found.value.pointer("/spec/disabled") != Some(&json!(true)) {
             last = self.disable_pool(name, &found, &entry.value)?;
+            done.push("the pool was disabled".to_owned());
             sleep(POOL_PAUSE);
         }
         let cidr = found.value.pointer("/spec/cidr").and_then(Value::as_str);
         if let Some(cidr) = cidr.and_then(Cidr::parse_strict) {
-            self.release_affinities(|affinity| cidr.contains(affinity.cidr.network()))?;
+            self.release_affinities(|affinity| cidr.contains(affinity.cidr.network()), done)?;
         }
         self.remove(name, revision.map(|_| last))
     }

@@ -62,6 +62,15 @@ pub enum Error {
     BuiltIn(Name),
     /// There is no such kind.
     UnknownKind(String),
+    /// A request of several steps stopped half way.
+    Unfinished {
+        /// The object that is still there.
+        name: Name,
+        /// The steps that were done, in our words.
+        done: Vec<String>,
+        /// What stopped it.
+        cause: Box<Error>,
+    },
     /// Nothing was written because other objects of the same request were refused.
     NotAttempted(Name),
 }
@@ -108,6 +117,10 @@ impl Error {
                  The profile \"{name}\" is default provided by Calico"
             ),
             Self::UnknownKind(kind) => format!("resource type '{kind}' is not supported"),
+            Self::Unfinished { name, done, cause } => {
+                let done = done.join(", ");
+                format!("{}; {name} was not deleted, but before that: {done}", cause.calico())
+            }
             Self::NotAttempted(name) => format!("{name} was not written"),
         }
     }
@@ -167,6 +180,10 @@ impl fmt::Display for Error {
                 write!(formatter, "{} is built in and cannot be made", name.spoken())
             }
             Self::UnknownKind(kind) => write!(formatter, "there is no kind \"{kind}\""),
+            Self::Unfinished { name, done, cause } => {
+                let (name, done) = (name.spoken(), done.join(", "));
+                write!(formatter, "{name} is still there: {cause}; done before that: {done}")
+            }
             Self::NotAttempted(name) => {
                 let name = name.spoken();
                 write!(formatter, "{name} was not written, because other objects were refused")

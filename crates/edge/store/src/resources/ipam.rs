@@ -150,6 +150,16 @@ impl Resources {
         addresses: &[IpAddr],
         may_go: impl Fn(&Attribute) -> bool,
     ) -> Result<Vec<IpAddr>, Error> {
+        self.release_addresses_telling(addresses, may_go, &mut Vec::new())
+    }
+
+    /// The same, for a caller who has to say what was done when it fails half way.
+    pub(super) fn release_addresses_telling(
+        &self,
+        addresses: &[IpAddr],
+        may_go: impl Fn(&Attribute) -> bool,
+        done: &mut Vec<String>,
+    ) -> Result<Vec<IpAddr>, Error> {
         let mut by_block: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
         let mut free = Vec::new();
         for address in addresses {
@@ -160,7 +170,10 @@ impl Resources {
         }
         let settings = self.ipam_settings()?;
         for (key, addresses) in by_block {
-            free.extend(self.release_in_block(&key, &addresses, &may_go, &settings)?);
+            let kept = self.release_in_block(&key, &addresses, &may_go, &settings)?;
+            let gone = addresses.iter().filter(|address| !kept.contains(address));
+            done.extend(gone.map(|address| format!("{address} was released")));
+            free.extend(kept);
         }
         Ok(free)
     }
@@ -229,12 +242,17 @@ impl Resources {
     pub(super) fn release_affinities(
         &self,
         is_meant: impl Fn(&BlockAffinityKey) -> bool,
+        done: &mut Vec<String>,
     ) -> Result<(), Error> {
         for owner_type in [AffinityType::Host, AffinityType::Virtual] {
             let claims = ListOptions::BlockAffinity { owner_type, owner: None, family: None };
             for KeyValue { key, .. } in self.store.list(&claims.root())?.entries {
                 let Some(Key::BlockAffinity(claim)) = claims.read(&key) else { continue };
-                while is_meant(&claim) && !self.release_affinity(&key, &claim)? {}
+                if !is_meant(&claim) {
+                    continue;
+                }
+                while !self.release_affinity(&key, &claim)? {}
+                done.push(format!("block {} was taken from {}", claim.cidr, claim.owner));
             }
         }
         Ok(())
@@ -269,10 +287,11 @@ impl Resources {
     }
 
     /// Takes all blocks from a host and removes what is left of it among the addresses.
-    pub(super) fn forget_host(&self, host: &str) -> Result<(), Error> {
-        self.release_affinities(|claim| {
+    pub(super) fn forget_host(&self, host: &str, done: &mut Vec<String>) -> Result<(), Error> {
+        let is_its = |claim: &BlockAffinityKey| {
             claim.owner_type == AffinityType::Host && claim.owner == host
-        })?;
+        };
+        self.release_affinities(is_its, done)?;
         let Ok(key) = (Key::IpamHost { host: host.to_owned() }).path() else { return Ok(()) };
         if self.store.get(&key)?.0.is_some() {
             self.store.commit(Txn { compares: Vec::new(), ops: vec![delete(key)] })?;

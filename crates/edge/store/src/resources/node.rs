@@ -22,7 +22,12 @@ impl Resources {
     /// Frees the addresses of the node's workloads and tunnels and removes its endpoints, blocks'
     /// affinities, peers and settings, then the node. All of that happens for a node that does
     /// not exist any more too; a wrong revision stops it before anything is touched.
-    pub(super) fn delete_node(&self, name: &Name, revision: Option<i64>) -> Result<Stored, Error> {
+    pub(super) fn delete_node(
+        &self,
+        name: &Name,
+        revision: Option<i64>,
+        done: &mut Vec<String>,
+    ) -> Result<Stored, Error> {
         let node = self.store.get(&name.key())?.0;
         if let (Some(wanted), Some(entry)) = (revision, &node)
             && wanted != entry.mod_revision
@@ -40,20 +45,21 @@ impl Resources {
             addresses.extend(tunnels.filter_map(address));
         }
         // A stale endpoint must not free an address that another node uses by now.
-        self.release_addresses(&addresses, |holder| {
+        let may_go = |holder: &Attribute| {
             holder.active_owner.get(Attribute::NODE).is_none_or(|node| *node == name.name)
-        })?;
+        };
+        self.release_addresses_telling(&addresses, may_go, done)?;
         for endpoint in &endpoints {
-            self.remove_if_there(&endpoint.name)?;
+            self.remove_if_there(&endpoint.name, done)?;
         }
-        self.forget_host(&name.name)?;
+        self.forget_host(&name.name, done)?;
         for kind in [Kind::BgpPeer, Kind::HostEndpoint] {
             for object in self.of_node(kind, &name.name)? {
-                self.remove_if_there(&object.name)?;
+                self.remove_if_there(&object.name, done)?;
             }
         }
         for kind in [Kind::FelixConfiguration, Kind::BgpConfiguration] {
-            self.remove_if_there(&Name::cluster(kind, format!("node.{}", name.name)))?;
+            self.remove_if_there(&Name::cluster(kind, format!("node.{}", name.name)), done)?;
         }
         self.remove(name, revision)
     }
