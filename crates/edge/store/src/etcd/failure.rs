@@ -94,12 +94,15 @@ fn from_transport(status: &Status) -> Failure {
     let reason = root_cause(status);
     // In TLS 1.3 a server judges the client's certificate after the client believes to be
     // connected.
-    if is_connecting || reason.contains("fatal alert") {
+    if is_connecting || reason.starts_with(REFUSED) {
         Failure::NotServed(reason)
     } else {
         Failure::Lost(reason)
     }
 }
+
+/// How it is told that a server ended the handshake.
+const REFUSED: &str = "it refuses our TLS connection";
 
 /// The innermost message that says something: the outer ones are "transport error" and its kind.
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
@@ -115,7 +118,12 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
         return format!("its certificate is not trusted: {why}");
     }
     if let Some((_, alert)) = all.rsplit_once("received fatal alert: ") {
-        return format!("it refuses our TLS connection: {alert}");
+        // Which of its alerts a server sends differs between versions of Go.
+        let is_about_ours = ["Certificate", "certificate", "UnknownCA", "AccessDenied"];
+        return match is_about_ours.iter().any(|word| alert.contains(word)) {
+            true => format!("{REFUSED}: it does not accept our certificate ({alert})"),
+            false => format!("{REFUSED}: {alert}"),
+        };
     }
     if all.contains("Connection refused") {
         return "connection refused".into();
