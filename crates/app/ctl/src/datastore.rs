@@ -12,16 +12,20 @@ use crate::settings::{Datastore, EtcdSettings};
 
 /// Opens a datastore. etcd is not asked yet: the first request connects.
 pub(crate) fn open(datastore: &Datastore) -> Result<Store, Error> {
-    open_with(datastore, |_| ())
+    open_with(datastore, None, |_| ())
 }
 
-/// Opens a datastore with other settings of the connection than the usual ones.
+/// Opens a datastore with other settings of the connection than the usual ones. `locked` is told
+/// of waits for other processes. A missing file is made by the first write.
 pub(crate) fn open_with(
     datastore: &Datastore,
+    locked: Option<fn(&sqlite::Waiting)>,
     adjust: impl FnOnce(&mut Config),
 ) -> Result<Store, Error> {
     match datastore {
-        Datastore::Embedded(path) => sqlite::Store::open(path.clone()).map(Store::Sqlite),
+        Datastore::Embedded(path) => {
+            sqlite::Store::open_lazily(path.clone(), locked).map(Store::Sqlite)
+        }
         Datastore::Etcd(settings) => {
             let mut config = config(settings);
             adjust(&mut config);

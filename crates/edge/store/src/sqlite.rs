@@ -15,11 +15,13 @@ mod watch;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
+pub use self::file::Waiting;
 pub(crate) use self::watch::Watch;
 use crate::key_range::end_of_prefix;
 use crate::watch::Known;
@@ -35,12 +37,18 @@ const GET: &str = "SELECT meta.revision, kv.key, kv.value, kv.create_revision, k
 const LIST: &str = "SELECT 0, key, value, create_revision, mod_revision, version FROM kv \
                     WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3";
 
+/// The revision of a store that nobody has written to.
+const FIRST_REVISION: i64 = 1;
+
 /// A store in a file. Clones share its connections.
 #[derive(Clone)]
 pub struct Store(Arc<Shared>);
 
 struct Shared {
     path: PathBuf,
+    /// Whether the file has been seen. Before that it may be missing, and is empty then.
+    is_there: AtomicBool,
+    tell: file::Tell,
     idle: Mutex<Vec<Session>>,
     bell: OnceLock<Bell>,
 }
@@ -54,10 +62,43 @@ impl fmt::Debug for Store {
 impl Store {
     /// Opens the store at `path`, and creates it, and the directories above it, if it is missing.
     pub fn open(path: impl Into<PathBuf>) -> Result<Store, Error> {
-        let path = path.into();
-        let session = file::open_or_create(&path)?;
-        let idle = Mutex::new(vec![session]);
-        Ok(Store(Arc::new(Shared { path, idle, bell: OnceLock::new() })))
+        let store = Store::shared(path.into(), None);
+        store.create()?;
+        Ok(store)
+    }
+
+    /// Opens the store at `path`. A missing one reads as an empty one, and is created by the first
+    /// write. `tell` is called every second while a call waits for other processes.
+    pub fn open_lazily(
+        path: impl Into<PathBuf>,
+        tell: Option<fn(&Waiting)>,
+    ) -> Result<Store, Error> {
+        let store = Store::shared(path.into(), tell);
+        if !store.is_absent() {
+            store.create()?;
+        }
+        Ok(store)
+    }
+
+    fn shared(path: PathBuf, tell: file::Tell) -> Store {
+        let (is_there, idle) = (AtomicBool::new(false), Mutex::default());
+        Store(Arc::new(Shared { path, is_there, tell, idle, bell: OnceLock::new() }))
+    }
+
+    /// Creates the store, and the directories above it, if it is missing.
+    pub fn create(&self) -> Result<(), Error> {
+        if self.0.is_there.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let session = file::open_or_create(&self.0.path, self.0.tell)?;
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+        self.0.is_there.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether there is no store yet.
+    pub fn is_absent(&self) -> bool {
+        !self.0.is_there.load(Ordering::Acquire) && file::is_absent(&self.0.path)
     }
 
     /// The file.
@@ -66,6 +107,9 @@ impl Store {
     }
 
     pub(crate) fn get(&self, key: &str) -> Result<(Option<KeyValue>, i64), Error> {
+        if self.is_absent() {
+            return Ok((None, FIRST_REVISION));
+        }
         self.with(|connection| {
             let mut statement = connection.prepare_cached(GET)?;
             statement.query_row([key], |row| Ok((read_entry(row).optional()?, row.get(0)?)))
@@ -77,6 +121,9 @@ impl Store {
         prefix: &str,
         mut each: impl FnMut(KeyValue) -> ControlFlow<()>,
     ) -> Result<i64, Error> {
+        if self.is_absent() {
+            return Ok(FIRST_REVISION);
+        }
         self.with(|connection| {
             let txn = connection.transaction()?;
             let revision = commit::read_meta(&txn)?.revision;
@@ -95,6 +142,7 @@ impl Store {
     }
 
     pub(crate) fn commit(&self, txn: &Txn) -> Result<Committed, Error> {
+        self.create()?;
         let (committed, is_changed) = self.with(|connection| {
             let sql = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let outcome = commit::apply(&sql, txn, &commit::RETENTION)?;
@@ -157,7 +205,7 @@ impl Store {
             idle.retain(|session| session.identity == identity);
             idle.pop()
         }
-        .map_or_else(|| file::open(&self.0.path), Ok)?;
+        .map_or_else(|| file::open(&self.0.path, self.0.tell), Ok)?;
         let result = work(&mut session.connection, session.identity)
             .map_err(|error| file::describe(&self.0.path, &error));
         let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,6 +14,7 @@ mod life;
 mod outage;
 mod printing;
 mod quarantine;
+mod reading;
 mod same_bytes;
 mod settings;
 mod terminal;

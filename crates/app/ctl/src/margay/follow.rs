@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use api::Kind;
 use serde_json::{Value, json};
+use store::Store;
 use store::resources::{Name, Quarantined, ResourceEvent, Stored};
 
 use super::arguments::Get;
@@ -30,6 +31,10 @@ pub(super) fn follow(
     kind: Kind,
     namespace: Option<&str>,
 ) -> Result<bool, Failure> {
+    // A watch waits for what will come, and must not miss where it comes.
+    if let Store::Sqlite(store) = &session.store {
+        store.create().map_err(|error| Failure::new(error.to_string()))?;
+    }
     let mut view = View::new(session, get, kind)?;
     let mut watch = session.resources.watch(kind, namespace);
     let mut outage = Outage::default();

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use api::{Kind, Problem, Stage};
 use serde_json::Value;
+use store::Store;
 use store::resources::{Error, Name, Quarantined, Stored};
 
 use super::arguments::Get;
@@ -22,6 +23,13 @@ use crate::output::{self, Format, Headings, ListWriter, Shown};
 pub(crate) fn run(session: &Session, get: &Get) -> Result<bool, Failure> {
     let with_namespace = get.all_namespaces || get.namespace.is_some();
     let format = Format::parse(&get.output, with_namespace).map_err(unknown_format)?;
+    if let Store::Sqlite(store) = &session.store
+        && store.is_absent()
+        && matches!(format, Format::Table(_))
+        && !get.watch
+    {
+        complain(&format!("there is no store yet at {}", store.path().display()))?;
+    }
     let Some(typed) = &get.kind else {
         let input = Input::read(&files(&get.filename, get.recursive, get.namespace.as_deref()))?;
         let names = input.objects.iter().map(|given| given.name.clone());

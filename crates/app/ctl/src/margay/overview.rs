@@ -40,7 +40,7 @@ fn describe(terminal: Terminal, choice: &Choice) -> (String, bool) {
         }
         Datastore::Etcd(settings) => {
             let adjust = |config: &mut Config| config.waiting = Some(say_waiting);
-            let reached = crate::datastore::open_with(&choice.datastore, adjust)
+            let reached = crate::datastore::open_with(&choice.datastore, None, adjust)
                 .and_then(|store| store.get("/calico/").map(|(_, revision)| revision));
             let place = match settings.endpoints.as_str() {
                 "" => settings.discovery_srv.clone(),

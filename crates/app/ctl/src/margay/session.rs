@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::Kind;
-use store::Store;
 use store::etcd::{Config, Waiting};
 use store::resources::{Manner, Name, Resources};
+use store::{Store, sqlite};
 
 use super::arguments::Place;
 use super::explain_field::unknown_kind;
@@ -43,7 +43,7 @@ impl Session {
     ) -> Result<Self, Failure> {
         with_surroundings(place, |surroundings| {
             let choice = surroundings.choose()?;
-            let store = crate::datastore::open_with(&choice.datastore, adjust)?;
+            let store = crate::datastore::open_with(&choice.datastore, Some(say_locked), adjust)?;
             let manner = Manner {
                 calico_version: EMULATED_CALICO_VERSION.to_owned(),
                 rewrite_unchanged: false,
@@ -102,6 +102,10 @@ pub(crate) fn say_waiting(waiting: &Waiting) {
 /// What chose the datastore of this command.
 pub(crate) fn chosen_by(place: &Place) -> Option<String> {
     with_surroundings(place, |surroundings| surroundings.choose().ok().map(|choice| choice.why))
+}
+
+fn say_locked(waiting: &sqlite::Waiting) {
+    let _ = super::get::complain(&waiting.to_string());
 }
 
 /// Reads the environment once, and lets the caller ask it.

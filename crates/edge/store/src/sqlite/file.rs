@@ -1,13 +1,15 @@
 //! The file itself: creating, opening and judging it, and the doorbell beside it.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
 };
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
@@ -22,6 +24,11 @@ const FORMAT: i64 = 1;
 /// How long a call waits for other processes' transactions.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A wait is told of after this long, and then as often again.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+/// How long a waiting call sleeps before it looks again.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
 const WAL_BYTES_KEPT: i64 = 4 * 1024 * 1024;
 
 pub(super) const SCHEMA: &str = "
@@ -34,6 +41,28 @@ CREATE TABLE log (revision INTEGER NOT NULL, seq INTEGER NOT NULL, at INTEGER NO
     key TEXT NOT NULL, value BLOB, create_revision INTEGER NOT NULL, version INTEGER NOT NULL,
     PRIMARY KEY (revision, seq)) STRICT, WITHOUT ROWID;
 ";
+
+/// Tells of a wait for other processes' transactions.
+pub(super) type Tell = Option<fn(&Waiting)>;
+
+/// A wait for other processes' transactions that takes long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The file.
+    pub file: PathBuf,
+    /// How long the call has taken so far.
+    pub elapsed: Duration,
+    /// When the call will be given up.
+    pub limit: Duration,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, elapsed, limit) =
+            (self.file.display(), self.elapsed.as_secs(), self.limit.as_secs());
+        write!(f, "waiting for {file} (locked by another process, {elapsed} s of {limit} s)")
+    }
+}
 
 /// Which file a name leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +82,12 @@ pub(super) struct Session {
 }
 
 /// Opens the store at `path`, creating what is missing.
-pub(super) fn open_or_create(path: &Path) -> Result<Session, Error> {
+pub(super) fn open_or_create(path: &Path, tell: Tell) -> Result<Session, Error> {
     match fs::metadata(path) {
-        Ok(metadata) if metadata.len() > 0 => open(path),
-        Ok(metadata) if !metadata.is_file() => open(path),
+        Ok(metadata) if metadata.len() > 0 => open(path, tell),
+        Ok(metadata) if !metadata.is_file() => open(path, tell),
         // Nobody's data are lost if an empty file is replaced.
-        Ok(_) => create(path),
+        Ok(_) => create(path, tell),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::read_link(path) {
             // What it leads to may only be absent for the moment, say with a disk to be mounted.
             Ok(target) => {
@@ -66,30 +95,103 @@ pub(super) fn open_or_create(path: &Path) -> Result<Session, Error> {
                 let reason = format!("a symbolic link to {target}, which does not exist");
                 Err(Error::File { file: path.to_path_buf(), reason })
             }
-            Err(_) => create(path),
+            Err(_) => create(path, tell),
         },
         Err(error) => Err(io_error(path, &error)),
     }
 }
 
 /// Opens an existing store.
-pub(super) fn open(path: &Path) -> Result<Session, Error> {
+pub(super) fn open(path: &Path, tell: Tell) -> Result<Session, Error> {
     check_access(path)?;
     let identity = Identity::of(path)?;
-    let connection = connect(path).map_err(|error| describe(path, &error))?;
+    let connection = connect_probed(path, tell).map_err(|error| describe(path, &error))?;
     check_format(path, &connection)?;
     restrict(path)?;
     Ok(Session { connection, identity })
 }
 
+/// Whether there is no store under the name yet: no file, or an empty one.
+pub(super) fn is_absent(path: &Path) -> bool {
+    match fs::metadata(path) {
+        Ok(metadata) => metadata.is_file() && metadata.len() == 0,
+        Err(error) => error.kind() == io::ErrorKind::NotFound && fs::read_link(path).is_err(),
+    }
+}
+
+/// A log beside the file is always there while anybody has it open, and SQLite would make one.
+/// Where it cannot, because nobody can write there, the file alone holds everything.
+fn connect_probed(path: &Path, tell: Tell) -> rusqlite::Result<Connection> {
+    let probed = connect(path, tell).and_then(|connection| {
+        connection.pragma_query_value(None, "application_id", |_| Ok(()))?;
+        Ok(connection)
+    });
+    let log_len = fs::metadata(beside(path, "-wal")).map_or(0, |metadata| metadata.len());
+    match probed {
+        Err(error)
+            if error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+                && log_len == 0
+                && !is_directory_writable(path) =>
+        {
+            connect_immutable(path)
+        }
+        other => other,
+    }
+}
+
+fn is_directory_writable(path: &Path) -> bool {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+fn connect_immutable(path: &Path) -> rusqlite::Result<Connection> {
+    let mut uri = "file:".to_owned();
+    for byte in Path::new(".").join(path).as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(char::from(*byte));
+            }
+            byte => uri.push_str(&format!("%{byte:02x}")),
+        }
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(uri + "?immutable=1", flags)
+}
+
+/// Waits for other processes' transactions, and tells of it when it takes long.
+fn patience(path: &Path, tell: Tell) -> impl FnMut(i32) -> bool + Send + 'static {
+    let file = path.to_path_buf();
+    let mut began = Instant::now();
+    let mut told = Duration::ZERO;
+    move |n_calls| {
+        if n_calls == 0 {
+            (began, told) = (Instant::now(), Duration::ZERO);
+        }
+        let elapsed = began.elapsed();
+        if elapsed >= BUSY_TIMEOUT {
+            return false;
+        }
+        if let Some(tell) = tell
+            && elapsed >= told + TELL_AFTER
+        {
+            told = elapsed;
+            tell(&Waiting { file: file.clone(), elapsed, limit: BUSY_TIMEOUT });
+        }
+        std::thread::sleep(BUSY_PAUSE);
+        true
+    }
+}
+
 /// The database file is never opened by any other means than SQLite: closing a second descriptor
 /// would drop the locks that SQLite holds on the first.
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+fn connect(path: &Path, tell: Tell) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     // To SQLite, names that begin with `file:` or `:memory:` are not those of files.
-    let path = Path::new(".").join(path);
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
+    let mut connection = Connection::open_with_flags(Path::new(".").join(path), flags)?;
+    connection.busy_handler(Some(patience(path, tell)))?;
     // Else the planner looks at each bound key, and prepares the statement anew for it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.set_prepared_statement_cache_capacity(32);
@@ -118,8 +220,11 @@ fn check_access(path: &Path) -> Result<(), Error> {
 fn restrict(path: &Path) -> Result<(), Error> {
     let metadata = fs::metadata(path).map_err(|error| io_error(path, &error))?;
     if metadata.mode() & 0o077 != 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))
-            .map_err(|error| io_error(path, &error))?;
+        match fs::set_permissions(path, fs::Permissions::from_mode(0o600)) {
+            // Nothing can be put right there, and reading does no harm.
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+            other => other.map_err(|error| io_error(path, &error))?,
+        }
     }
     Ok(())
 }
@@ -141,7 +246,7 @@ fn check_format(path: &Path, connection: &Connection) -> Result<(), Error> {
     }
 }
 
-fn create(path: &Path) -> Result<Session, Error> {
+fn create(path: &Path, tell: Tell) -> Result<Session, Error> {
     if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         DirBuilder::new()
             .recursive(true)
@@ -168,11 +273,11 @@ fn create(path: &Path) -> Result<Session, Error> {
         initialise(&unfinished).map_err(|error| describe(path, &error))?;
         fs::rename(&unfinished, path).map_err(|error| io_error(path, &error))?;
     }
-    open(path)
+    open(path, tell)
 }
 
 fn initialise(path: &Path) -> rusqlite::Result<()> {
-    let mut connection = connect(path)?;
+    let mut connection = connect(path, None)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     let txn = connection.transaction()?;
     txn.execute_batch(SCHEMA)?;
