@@ -75,7 +75,12 @@ fn answer(arguments: impl Iterator<Item = OsString>, out: &mut dyn Write) -> Res
     parsed.check_words()?;
     check_log_level(&parsed)?;
     let datastore = Datastore::new(parsed.text("config"));
-    perform(verb, &mut Session { parsed: &parsed, out, datastore })
+    let mut session = Session { parsed: &parsed, out, datastore };
+    let performed = perform(verb, &mut session);
+    for key in session.datastore.foreign_keys() {
+        writeln!(io::stderr(), "warning: {key} is left out: the key is not UTF-8")?;
+    }
+    performed
 }
 
 fn check_log_level(parsed: &Parsed) -> Result<(), Stop> {

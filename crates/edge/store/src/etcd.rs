@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 
 pub use self::config::{Config, Pem, Waiting};
 pub(crate) use self::watch::Watch;
+use crate::foreign::ForeignKeys;
 use crate::watch::Known;
 use crate::{Committed, Compare, Error, KeyValue, Op, Txn};
 use client::{Client, Use, key_range};
@@ -44,6 +45,7 @@ pub struct Store(Arc<Shared>);
 
 struct Shared {
     client: Arc<Client>,
+    foreign: ForeignKeys,
     background: OnceLock<Result<Background, String>>,
 }
 
@@ -63,7 +65,11 @@ impl Store {
     /// A store on the cluster that `config` names. Does not connect yet.
     pub fn new(config: Config) -> Result<Store, Error> {
         let client = Arc::new(Client::new(config)?);
-        Ok(Store(Arc::new(Shared { client, background: OnceLock::new() })))
+        Ok(Store(Arc::new(Shared {
+            client,
+            foreign: ForeignKeys::default(),
+            background: OnceLock::new(),
+        })))
     }
 
     pub(crate) fn get(&self, key: &str) -> Result<(Option<KeyValue>, i64), Error> {
@@ -94,6 +100,7 @@ impl Store {
             let is_last = !page.more || page.kvs.is_empty();
             for entry in page.kvs {
                 from.clone_from(&entry.key);
+                self.0.foreign.has(&entry.key);
                 let Some(entry) = entry.into_entry().into_key_value() else { continue };
                 if each(entry).is_break() {
                     return Ok(revision);
@@ -104,6 +111,10 @@ impl Store {
             }
             from.push(0);
         }
+    }
+
+    pub(crate) fn foreign_keys(&self) -> Vec<String> {
+        self.0.foreign.all()
     }
 
     pub(crate) fn commit(&self, txn: Txn) -> Result<Committed, Error> {

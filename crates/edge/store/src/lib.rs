@@ -9,6 +9,7 @@
 
 mod error;
 pub mod etcd;
+mod foreign;
 mod key_range;
 pub mod resources;
 pub mod sqlite;
@@ -239,6 +240,15 @@ impl Store {
         match self {
             Store::Sqlite(store) => store.compact(revision),
             Store::Etcd(store) => store.compact(revision),
+        }
+    }
+
+    /// The keys that listings left out because they are no text, with the bytes that are no
+    /// printable ASCII spelled out; the first hundred.
+    pub fn foreign_keys(&self) -> Vec<String> {
+        match self {
+            Store::Sqlite(store) => store.foreign_keys(),
+            Store::Etcd(store) => store.foreign_keys(),
         }
     }
 

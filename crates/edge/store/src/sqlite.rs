@@ -23,6 +23,7 @@ use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 
 pub use self::file::Waiting;
 pub(crate) use self::watch::Watch;
+use crate::foreign::ForeignKeys;
 use crate::key_range::end_of_prefix;
 use crate::watch::Known;
 use crate::{Committed, Error, KeyValue, Txn};
@@ -49,6 +50,7 @@ struct Shared {
     /// Whether the file has been seen. Before that it may be missing, and is empty then.
     is_there: AtomicBool,
     tell: file::Tell,
+    foreign: ForeignKeys,
     idle: Mutex<Vec<Session>>,
     bell: OnceLock<Bell>,
 }
@@ -82,7 +84,8 @@ impl Store {
 
     fn shared(path: PathBuf, tell: file::Tell) -> Store {
         let (is_there, idle) = (AtomicBool::new(false), Mutex::default());
-        Store(Arc::new(Shared { path, is_there, tell, idle, bell: OnceLock::new() }))
+        let (foreign, bell) = (ForeignKeys::default(), OnceLock::new());
+        Store(Arc::new(Shared { path, is_there, tell, foreign, idle, bell }))
     }
 
     /// Creates the store, and the directories above it, if it is missing.
@@ -130,7 +133,7 @@ impl Store {
             let mut statement = txn.prepare_cached(LIST)?;
             let mut rows = statement.query(params![prefix, upper_bound(prefix), -1])?;
             while let Some(row) = rows.next()? {
-                if has_foreign_key(row) {
+                if matches!(row.get_ref(1), Ok(ValueRef::Text(key)) if self.0.foreign.has(key)) {
                     continue;
                 }
                 if each(read_entry(row)?).is_break() {
@@ -139,6 +142,10 @@ impl Store {
             }
             Ok(revision)
         })
+    }
+
+    pub(crate) fn foreign_keys(&self) -> Vec<String> {
+        self.0.foreign.all()
     }
 
     pub(crate) fn commit(&self, txn: &Txn) -> Result<Committed, Error> {

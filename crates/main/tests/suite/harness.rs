@@ -56,6 +56,10 @@ impl Place {
         std::iter::once(Place::embedded()).chain(Place::etcd()).collect()
     }
 
+    pub(crate) fn is_etcd(&self) -> bool {
+        self.member.is_some()
+    }
+
     pub(crate) fn member(&mut self) -> &mut Member {
         self.member.as_mut().unwrap()
     }

@@ -1,5 +1,7 @@
 //! Bad objects: refused when they come, named and left out when they are there already.
 
+use std::os::unix::ffi::OsStringExt as _;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Place, policy, pool};
@@ -129,5 +131,29 @@ fn a_watch_takes_back_what_became_unusable() {
             r#"{"type":"unusable","object":{"kind":"HostEndpoint","metadata":{"name":"hep"}}"#,
         );
         watch.until_complains("spec.expectedIPs[0]");
+    }
+}
+
+#[test]
+fn a_key_that_is_no_text_is_named() {
+    for mut place in Place::both() {
+        place.give("apply", &policy("shop", "web", 1)).ok();
+        let prefix = "/calico/resources/v3/projectcalico.org/networkpolicies/shop/";
+        if place.is_etcd() {
+            let key = std::ffi::OsString::from_vec([prefix.as_bytes(), b"a\xff"].concat());
+            place.member().etcdctl(&["put".as_ref(), key.as_os_str(), "{}".as_ref()]);
+        } else {
+            let sql = rusqlite::Connection::open(place.path("store.db")).unwrap();
+            let insert = format!(
+                "INSERT INTO kv VALUES (CAST(x'{}61ff' AS TEXT), x'7b7d', 9, 9, 1)",
+                prefix.bytes().map(|byte| format!("{byte:02x}")).collect::<String>()
+            );
+            sql.execute_batch(&insert).unwrap();
+        }
+        let escaped = format!("{prefix}a\\xff");
+        let ours = place.margay("get np -n shop").code(1).says(&["web"]);
+        ours.complains(&[&format!("{escaped} is stored but cannot be used: the key is not UTF-8")]);
+        let theirs = place.run(&["calicoctl", "get", "np", "-n", "shop"]).code(0);
+        theirs.complains(&[&format!("warning: {escaped} is left out: the key is not UTF-8")]);
     }
 }

@@ -52,6 +52,11 @@ impl<'s> Datastore<'s> {
         Ok(self.resources.get_or_init(|| Resources::new(store, manner)))
     }
 
+    /// The stored keys that were left out because they are no text.
+    pub(crate) fn foreign_keys(&self) -> Vec<String> {
+        self.resources.get().map(|it| it.store().foreign_keys()).unwrap_or_default()
+    }
+
     /// The AS number that nodes without one of their own have.
     pub(crate) fn as_number(&self) -> String {
         match self.open() {

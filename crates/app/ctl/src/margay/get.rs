@@ -21,6 +21,16 @@ use crate::output::{self, Format, Headings, ListWriter, Shown};
 
 /// Runs the command; true when everything asked for was there and readable.
 pub(crate) fn run(session: &Session, get: &Get) -> Result<bool, Failure> {
+    let is_fine = show(session, get)?;
+    let foreign = session.store.foreign_keys();
+    for key in &foreign {
+        let mark = session.terminal.mark(Mark::Broken);
+        complain(&format!("{mark} {key} is stored but cannot be used: the key is not UTF-8"))?;
+    }
+    Ok(is_fine && foreign.is_empty())
+}
+
+fn show(session: &Session, get: &Get) -> Result<bool, Failure> {
     let with_namespace = get.all_namespaces || get.namespace.is_some();
     let format = Format::parse(&get.output, with_namespace).map_err(unknown_format)?;
     if let Store::Sqlite(store) = &session.store

@@ -1,5 +1,6 @@
 //! Real etcd members on free ports of this host.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -118,7 +119,7 @@ impl Member {
     }
 
     /// Runs `etcdctl` on this member and returns what it prints.
-    pub(crate) fn etcdctl(&self, arguments: &[&str]) -> String {
+    pub(crate) fn etcdctl(&self, arguments: &[impl AsRef<OsStr> + std::fmt::Debug]) -> String {
         let output = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
             .arg("--endpoints")
