@@ -24,7 +24,7 @@ mod tables;
 mod time;
 
 pub use decode::{Mode, decode, decode_regular};
-pub use defaults::apply_defaults;
+pub use defaults::{apply_defaults, lacks_default};
 pub use find::{go_path, lookup, lookup_in};
 pub use meta::OBJECT_META;
 pub use pool::STORED_BLOCK_AFFINITY;

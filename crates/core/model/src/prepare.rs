@@ -5,6 +5,7 @@
 //! come in a [`Context`], and what other objects have to say comes in [`Neighbours`], which the
 //! caller fetches after asking [`needs`].
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use api::keys::ResourceKind;
@@ -209,10 +210,11 @@ fn fill(
 }
 
 /// The object with the defaults of its schema, if no rule speaks against it.
-fn accepted(kind: Kind, mut object: Value) -> Result<Value, Refusal> {
+fn accepted(kind: Kind, object: Value) -> Result<Value, Refusal> {
+    let mut object = Cow::Owned(object);
     let problems = validate::validate_with_defaults(kind, &mut object);
     match problems.is_empty() {
-        true => Ok(object),
+        true => Ok(object.into_owned()),
         false => Err(Refusal::Invalid(problems)),
     }
 }

@@ -141,6 +141,11 @@ impl Ord for Selector {
     }
 }
 
+/// Whether a text is a selector; empty text is. Cheaper than reading one.
+pub fn check(text: &str) -> Result<(), SyntaxError> {
+    parse::parse(text)
+}
+
 /// The canonical text of a selector; a text that is none comes back trimmed.
 pub fn normalise(text: &str) -> String {
     // The trimming is wider than the white space of the language: a line end after the

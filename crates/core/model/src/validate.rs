@@ -4,6 +4,7 @@
 //! of its validator, then (with the schema's defaults filled in) the limits of the schema and
 //! the rules that the CRDs carry. All faults are collected.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use api::schema::{self, Object};
@@ -17,15 +18,18 @@ pub mod rules;
 
 /// Everything that speaks against a decoded object.
 pub fn validate(kind: Kind, object: &Value) -> Vec<Problem> {
-    validate_with_defaults(kind, &mut object.clone())
+    validate_with_defaults(kind, &mut Cow::Borrowed(object))
 }
 
-/// Everything that speaks against a decoded object; it gets the defaults of its schema.
-pub(crate) fn validate_with_defaults(kind: Kind, object: &mut Value) -> Vec<Problem> {
+/// Everything that speaks against a decoded object; it gets the defaults of its schema. Few
+/// objects lack one, so few borrowed objects are copied.
+pub(crate) fn validate_with_defaults(kind: Kind, object: &mut Cow<'_, Value>) -> Vec<Problem> {
     let table = schema::object_for(kind);
     let mut problems = validate_part(table, object);
     if schema::has_crd(kind) {
-        schema::apply_defaults(table, object);
+        if schema::lacks_default(table, object) {
+            schema::apply_defaults(table, object.to_mut());
+        }
         problems.extend(limits::check_limits(kind, object));
         problems.extend(rules::check_schema_rules(table, object));
     }

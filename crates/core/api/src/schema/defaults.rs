@@ -12,6 +12,48 @@ pub fn apply_defaults(object: &'static Object, value: &mut Value) {
     fill_object(object, value, MAX_DEPTH);
 }
 
+/// Whether [`apply_defaults`] has anything to fill in.
+pub fn lacks_default(object: &'static Object, value: &Value) -> bool {
+    object_lacks(object, value, MAX_DEPTH)
+}
+
+fn object_lacks(object: &'static Object, value: &Value, depth: usize) -> bool {
+    let Value::Object(fields) = value else { return false };
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    object.fields.iter().any(|field| {
+        let has_inner = || field.shape.object().is_some_and(|inner| has_default(inner, depth));
+        if field.default.is_none() && !has_inner() {
+            return false;
+        }
+        match fields.get(field.name) {
+            None | Some(Value::Null) => field.default.is_some(),
+            Some(value) => lacks(field.shape, value, depth),
+        }
+    })
+}
+
+/// Whether a default stands anywhere in the table.
+fn has_default(object: &'static Object, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
+    object.fields.iter().any(|field| {
+        let inner = field.shape.object();
+        field.default.is_some() || inner.is_some_and(|inner| has_default(inner, depth))
+    })
+}
+
+fn lacks(shape: Shape, value: &Value, depth: usize) -> bool {
+    match (shape, value) {
+        (Shape::Object(object), value) => object_lacks(object, value, depth),
+        (Shape::List(item), Value::Array(items)) if depth > 0 => {
+            items.iter().any(|value| lacks(*item, value, depth - 1))
+        }
+        (Shape::Map(item), Value::Object(entries)) if depth > 0 => {
+            entries.values().any(|value| lacks(*item, value, depth - 1))
+        }
+        _ => false,
+    }
+}
+
 fn fill_object(object: &'static Object, value: &mut Value, depth: usize) {
     let Value::Object(fields) = value else { return };
     let Some(depth) = depth.checked_sub(1) else { return };

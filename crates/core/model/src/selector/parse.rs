@@ -7,6 +7,64 @@ use std::fmt;
 
 use super::expression::{Comparison, Expression};
 
+/// A part of a selector that has no parts.
+enum Term<'a> {
+    All,
+    Global,
+    Has(&'a str),
+    Compare { label: &'a str, comparison: Comparison, value: &'a str },
+    In { label: &'a str, values: Vec<&'a str>, is_negated: bool },
+}
+
+/// What becomes of a text while it is read: a tree, or nothing when only its form is in question.
+pub(super) trait Build: Sized {
+    #[expect(private_interfaces, reason = "only this module calls it")]
+    fn term(term: Term<'_>) -> Self;
+    fn not(self) -> Self;
+    fn and(operands: Vec<Self>) -> Self;
+    fn or(operands: Vec<Self>) -> Self;
+}
+
+impl Build for () {
+    #[expect(private_interfaces, reason = "only this module calls it")]
+    fn term(_: Term<'_>) {}
+    fn not(self) {}
+    fn and(_: Vec<Self>) {}
+    fn or(_: Vec<Self>) {}
+}
+
+impl Build for Expression {
+    #[expect(private_interfaces, reason = "only this module calls it")]
+    fn term(term: Term<'_>) -> Self {
+        match term {
+            Term::All => Self::All,
+            Term::Global => Self::Global,
+            Term::Has(label) => Self::Has(label.into()),
+            Term::Compare { label, comparison, value } => {
+                Self::Compare { label: label.into(), comparison, value: value.into() }
+            }
+            Term::In { label, mut values, is_negated } => {
+                values.sort_unstable();
+                values.dedup();
+                let values = values.into_iter().map(Into::into).collect();
+                Self::In { label: label.into(), values, is_negated }
+            }
+        }
+    }
+
+    fn not(self) -> Self {
+        Self::Not(Box::new(self))
+    }
+
+    fn and(operands: Vec<Self>) -> Self {
+        Self::And(operands)
+    }
+
+    fn or(operands: Vec<Self>) -> Self {
+        Self::Or(operands)
+    }
+}
+
 /// The deepest tree a selector may have, counted in nested groups and negations.
 pub const DEPTH_MAX: usize = 1_000;
 
@@ -44,17 +102,17 @@ fn is_label_byte(byte: u8) -> bool {
 }
 
 /// A subtree and how deep it is.
-struct Node {
-    expression: Expression,
+struct Node<T> {
+    expression: T,
     depth: usize,
 }
 
-impl Node {
-    fn leaf(expression: Expression) -> Self {
-        Self { expression, depth: 1 }
+impl<T: Build> Node<T> {
+    fn leaf(term: Term<'_>) -> Self {
+        Self { expression: T::term(term), depth: 1 }
     }
 
-    fn group(mut operands: Vec<Self>, make: fn(Vec<Expression>) -> Expression) -> Self {
+    fn group(mut operands: Vec<Self>, make: fn(Vec<T>) -> T) -> Self {
         if operands.len() == 1 {
             return operands.remove(0);
         }
@@ -67,41 +125,47 @@ impl Node {
         if !is_negated {
             return self;
         }
-        Self { expression: Expression::Not(Box::new(self.expression)), depth: self.depth + 1 }
+        Self { expression: self.expression.not(), depth: self.depth + 1 }
     }
 }
 
 /// A group whose end has not been read: the selector itself, or an open parenthesis.
-#[derive(Default)]
-struct OpenGroup {
+struct OpenGroup<T> {
     offset: usize,
     is_negated: bool,
     /// Finished operands of `||`.
-    alternatives: Vec<Node>,
+    alternatives: Vec<Node<T>>,
     /// Operands of the `&&` being read.
-    terms: Vec<Node>,
+    terms: Vec<Node<T>>,
 }
 
-impl OpenGroup {
+impl<T: Build> OpenGroup<T> {
+    fn new(offset: usize, is_negated: bool) -> Self {
+        Self { offset, is_negated, alternatives: Vec::new(), terms: Vec::new() }
+    }
+
     fn end_alternative(&mut self) {
         let terms = std::mem::take(&mut self.terms);
-        self.alternatives.push(Node::group(terms, Expression::And));
+        self.alternatives.push(Node::group(terms, T::and));
     }
 
-    fn close(mut self) -> Node {
+    fn close(mut self) -> Node<T> {
+        if self.alternatives.is_empty() {
+            return Node::group(self.terms, T::and).negated_if(self.is_negated);
+        }
         self.end_alternative();
-        Node::group(self.alternatives, Expression::Or).negated_if(self.is_negated)
+        Node::group(self.alternatives, T::or).negated_if(self.is_negated)
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<Expression, SyntaxError> {
+pub(super) fn parse<T: Build>(text: &str) -> Result<T, SyntaxError> {
     let mut cursor = Cursor { text, offset: 0 };
     cursor.skip_blanks();
     if cursor.is_at_end() {
-        return Ok(Expression::All);
+        return Ok(T::term(Term::All));
     }
-    let mut enclosing: Vec<OpenGroup> = Vec::new();
-    let mut group = OpenGroup::default();
+    let mut enclosing: Vec<OpenGroup<T>> = Vec::new();
+    let mut group = OpenGroup::new(0, false);
     loop {
         let is_negated = cursor.negations();
         let offset = cursor.offset;
@@ -110,12 +174,11 @@ pub(super) fn parse(text: &str) -> Result<Expression, SyntaxError> {
                 let message = format!("more than {OPEN_MAX} parentheses are open");
                 return Err(SyntaxError { offset, message });
             }
-            let inner = OpenGroup { offset, is_negated, ..OpenGroup::default() };
-            enclosing.push(std::mem::replace(&mut group, inner));
+            enclosing.push(std::mem::replace(&mut group, OpenGroup::new(offset, is_negated)));
             cursor.skip_blanks();
             continue;
         }
-        group.terms.push(cursor.term()?.negated_if(is_negated));
+        group.terms.push(Node::leaf(cursor.term()?).negated_if(is_negated));
         loop {
             cursor.skip_blanks();
             let offset = cursor.offset;
@@ -140,7 +203,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, SyntaxError> {
     }
 }
 
-fn finish(group: OpenGroup) -> Result<Expression, SyntaxError> {
+fn finish<T: Build>(group: OpenGroup<T>) -> Result<T, SyntaxError> {
     let root = group.close();
     if root.depth > DEPTH_MAX { Err(too_deep(0)) } else { Ok(root.expression) }
 }
@@ -233,36 +296,36 @@ impl<'a> Cursor<'a> {
     }
 
     /// A term without its negations and without parentheses around it.
-    fn term(&mut self) -> Result<Node, SyntaxError> {
-        for (start, expression) in [("all(", Expression::All), ("global(", Expression::Global)] {
+    fn term(&mut self) -> Result<Term<'a>, SyntaxError> {
+        for (start, term) in [("all(", Term::All), ("global(", Term::Global)] {
             if self.take(start) {
                 self.skip_blanks();
-                return self.close_call(start, expression);
+                return self.close_call(start, term);
             }
         }
         if self.take("has(") {
             self.skip_blanks();
             let label = self.label()?;
             self.skip_blanks();
-            return self.close_call("has(", Expression::Has(label.into()));
+            return self.close_call("has(", Term::Has(label));
         }
         if !self.rest().bytes().next().is_some_and(is_label_byte) {
             return self.expected("a label, has(), all(), global(), ! or (");
         }
         let label = self.label()?;
         self.skip_blanks();
-        self.operation(label).map(Node::leaf)
+        self.operation(label)
     }
 
-    fn close_call(&mut self, start: &str, expression: Expression) -> Result<Node, SyntaxError> {
+    fn close_call(&mut self, start: &str, term: Term<'a>) -> Result<Term<'a>, SyntaxError> {
         match self.take(")") {
-            true => Ok(Node::leaf(expression)),
+            true => Ok(term),
             false => self.expected(&format!("the ) that closes {start}")),
         }
     }
 
     /// The operator and the operand after a label.
-    fn operation(&mut self, label: &str) -> Result<Expression, SyntaxError> {
+    fn operation(&mut self, label: &'a str) -> Result<Term<'a>, SyntaxError> {
         for (words, comparison) in [
             (&["=="][..], Comparison::Equal),
             (&["!="], Comparison::NotEqual),
@@ -271,14 +334,14 @@ impl<'a> Cursor<'a> {
             (&["ends", "with"], Comparison::EndsWith),
         ] {
             if self.take_words(words) {
-                let value = self.string("a value in quotes")?.into();
-                return Ok(Expression::Compare { label: label.into(), comparison, value });
+                let value = self.string("a value in quotes")?;
+                return Ok(Term::Compare { label, comparison, value });
             }
         }
         for (words, is_negated) in [(&["not", "in"][..], true), (&["in"], false)] {
             if self.take_words(words) {
                 let values = self.set()?;
-                return Ok(Expression::In { label: label.into(), values, is_negated });
+                return Ok(Term::In { label, values, is_negated });
             }
         }
         self.expected(&format!(
@@ -319,7 +382,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    fn set(&mut self) -> Result<Box<[Box<str>]>, SyntaxError> {
+    fn set(&mut self) -> Result<Vec<&'a str>, SyntaxError> {
         if !self.take("{") {
             return self.expected("a set in braces");
         }
@@ -335,8 +398,6 @@ impl<'a> Cursor<'a> {
                 return self.expected("a comma or }");
             }
         }
-        values.sort_unstable();
-        values.dedup();
-        Ok(values.into_iter().map(Into::into).collect())
+        Ok(values)
     }
 }

@@ -115,18 +115,12 @@ fn schema_rules(type_name: &str) -> &'static [Rule] {
 
 /// Breaches of the rules of Calico's validator in a decoded object or part of one.
 pub fn check_rules(object: &'static Object, value: &Value) -> Vec<Problem> {
-    let mut faults = Faults::default();
-    let walk = Walk { rules: validator_rules, scalars: true };
-    walk.object(object, &Place::root(object.name, value), &mut faults, 0);
-    faults.into_problems()
+    Walk { rules: validator_rules, scalars: true }.problems(object, value)
 }
 
 /// Breaches of the rules of the CRDs in a decoded object whose defaults are filled in.
 pub fn check_schema_rules(object: &'static Object, value: &Value) -> Vec<Problem> {
-    let mut faults = Faults::default();
-    let walk = Walk { rules: schema_rules, scalars: false };
-    walk.object(object, &Place::root(object.name, value), &mut faults, 0);
-    faults.into_problems()
+    Walk { rules: schema_rules, scalars: false }.problems(object, value)
 }
 
 /// Breaches of the rules about what an update may not change.
@@ -145,6 +139,19 @@ struct Walk {
 }
 
 impl Walk {
+    /// Nearly every object is good, and then nobody wants to know where anything stands: paths
+    /// are put together only in a second walk over an object with a fault.
+    fn problems(&self, object: &Object, value: &Value) -> Vec<Problem> {
+        let mut faults = Faults::default();
+        self.object(object, &Place::untold(object.name, value), &mut faults, 0);
+        if faults.is_empty() {
+            return Vec::new();
+        }
+        let mut faults = Faults::default();
+        self.object(object, &Place::root(object.name, value), &mut faults, 0);
+        faults.into_problems()
+    }
+
     fn object(&self, object: &Object, place: &Place<'_>, faults: &mut Faults, depth: usize) {
         if depth > MAX_DEPTH || !place.value.is_object() {
             return;

@@ -7,7 +7,7 @@ use base64::Engine;
 use net::{Cidr, MacAddress, parse_decimal, parse_ip};
 use serde_json::Value;
 
-use crate::selector::Selector;
+use crate::selector;
 use crate::validate::rules::is_label;
 
 const EMPTY: Value = Value::String(String::new());
@@ -38,13 +38,13 @@ pub(super) fn broken(check: &str, value: &Value) -> Option<String> {
 
 fn broken_text(tag: &str, argument: &str, text: &str) -> Option<String> {
     if tag == "selector" {
-        let error = text.parse::<Selector>().err()?;
+        let error = selector::check(text).err()?;
         return Some(format!("\"{text}\" is not a selector: {error}"));
     }
     if tag == "oneof" {
-        let allowed: Vec<&str> = argument.split(' ').collect();
-        let message = || format!("\"{text}\" is not one of {}", allowed.join(", "));
-        return (!allowed.contains(&text)).then(message);
+        let mut allowed = argument.split(' ');
+        let message = || format!("\"{text}\" is not one of {}", argument.replace(' ', ", "));
+        return (!allowed.any(|word| word == text)).then(message);
     }
     let (passes, wanted) = judge(tag, text);
     (!passes).then(|| format!("\"{text}\" is not {wanted}"))

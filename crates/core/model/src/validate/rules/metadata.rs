@@ -144,19 +144,18 @@ pub(crate) fn is_label(key: &str, value: &str) -> bool {
 
 /// What is wrong with `[prefix/]name`, in the words of Kubernetes.
 fn key_faults(key: &str) -> Vec<String> {
-    let parts: Vec<&str> = key.split('/').collect();
     let mut faults = Vec::new();
-    let name = match parts.as_slice() {
-        [name] => *name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                faults.push("prefix part must be non-empty".to_owned());
-            } else {
-                faults.extend(prefix_faults(prefix));
-            }
-            *name
+    let name = match key.split_once('/') {
+        None => key,
+        Some(("", name)) if !name.contains('/') => {
+            faults.push("prefix part must be non-empty".to_owned());
+            name
         }
-        _ => {
+        Some((prefix, name)) if !name.contains('/') => {
+            faults.extend(prefix_faults(prefix));
+            name
+        }
+        Some(_) => {
             let form = NAME_PART.trim_start_matches("name part must");
             return vec![format!(
                 "a qualified name must{} with an optional DNS subdomain prefix and '/' (e.g. \

@@ -9,8 +9,10 @@ use crate::validate::path;
 
 /// A value inside an object, and how to get there.
 pub(crate) struct Place<'a> {
-    /// The JSON path; empty for the object itself.
+    /// The JSON path; empty for the object itself, and where nobody is told.
     pub(crate) path: String,
+    /// Whether paths are put together at all: only an object with a fault needs them.
+    is_told: bool,
     /// The value.
     pub(crate) value: &'a Value,
     /// The name of the kind (or part) at the root.
@@ -20,15 +22,29 @@ pub(crate) struct Place<'a> {
 impl<'a> Place<'a> {
     /// The object itself.
     pub(crate) fn root(kind: &'a str, value: &'a Value) -> Self {
-        Self { path: String::new(), value, kind }
+        Self { path: String::new(), is_told: true, value, kind }
+    }
+
+    /// The object itself, when all that is asked is whether there is a fault.
+    pub(crate) fn untold(kind: &'a str, value: &'a Value) -> Self {
+        Self { path: String::new(), is_told: false, value, kind }
+    }
+
+    fn inner(&self, path: String, value: &'a Value) -> Place<'a> {
+        Place { path, is_told: self.is_told, value, kind: self.kind }
     }
 
     /// The path of a field of this object, present or not.
     pub(crate) fn path_of(&self, field: &str) -> String {
         match self.path.as_str() {
+            _ if !self.is_told => String::new(),
             "" => field.to_owned(),
             path => [path, ".", field].concat(),
         }
+    }
+
+    fn path_of_item(&self, index: usize) -> String {
+        if self.is_told { format!("{}[{index}]", self.path) } else { String::new() }
     }
 
     fn get(&self, field: &str) -> Option<&'a Value> {
@@ -38,29 +54,20 @@ impl<'a> Place<'a> {
     /// The field, if it is there and not null.
     pub(crate) fn at(&self, field: &str) -> Option<Place<'a>> {
         let value = self.get(field).filter(|value| !value.is_null())?;
-        Some(Place { path: self.path_of(field), value, kind: self.kind })
+        Some(self.inner(self.path_of(field), value))
     }
 
     /// The items of this list.
     pub(crate) fn items(&self) -> impl Iterator<Item = Place<'a>> {
-        let path = self.path.clone();
-        let kind = self.kind;
         let items = self.value.as_array().map_or(&[][..], Vec::as_slice);
-        items.iter().enumerate().map(move |(index, value)| Place {
-            path: format!("{path}[{index}]"),
-            value,
-            kind,
-        })
+        let place = |(index, value)| self.inner(self.path_of_item(index), value);
+        items.iter().enumerate().map(place)
     }
 
     /// The values of this free-keyed object.
-    pub(crate) fn entries(&self) -> Vec<Place<'a>> {
-        let object = self.value.as_object();
-        object
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| Place { path: self.path_of(key), value, kind: self.kind })
-            .collect()
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Place<'a>> {
+        let entries = self.value.as_object().into_iter().flatten();
+        entries.map(|(key, value)| self.inner(self.path_of(key), value))
     }
 
     /// The items of a list field; none if it is not there.
@@ -88,15 +95,19 @@ impl<'a> Place<'a> {
         self.get(field).and_then(whole_number).unwrap_or_default()
     }
 
+    /// The values of a list field; none if it is not there.
+    pub(crate) fn list(&self, field: &str) -> &'a [Value] {
+        self.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice)
+    }
+
     /// Whether the list field has items.
     pub(crate) fn has_items(&self, field: &str) -> bool {
-        self.get(field).and_then(Value::as_array).is_some_and(|items| !items.is_empty())
+        !self.list(field).is_empty()
     }
 
     /// Whether the list field holds this text.
     pub(crate) fn lists(&self, field: &str, wanted: &str) -> bool {
-        let items = self.get(field).and_then(Value::as_array);
-        items.is_some_and(|items| items.iter().any(|item| item == wanted))
+        self.list(field).iter().any(|item| item == wanted)
     }
 
     /// This value as Calico prints it in messages.
@@ -195,6 +206,11 @@ impl Faults {
             field => place.path_of(field),
         };
         self.problems.push(Problem::invalid(path, message, calico));
+    }
+
+    /// Whether nothing was noted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.problems.is_empty()
     }
 
     /// Everything noted.

@@ -9,21 +9,32 @@ use super::policy::GLOBAL_MISPLACED;
 use super::scalar::{is_protocol, read_port, read_protocol};
 use super::{Faults, Place};
 
-const SIDES: [(&str, &str); 2] = [("source", "Source"), ("destination", "Destination")];
+/// The sides of a rule and their fields, with what Calico calls them.
+type Sides = [(&'static str, [(&'static str, &'static str); 2]); 2];
+
+const PORTS: Sides = [
+    ("source", [("ports", "Source.Ports"), ("notPorts", "Source.NotPorts")]),
+    ("destination", [("ports", "Destination.Ports"), ("notPorts", "Destination.NotPorts")]),
+];
+
+const NETS: Sides = [
+    ("source", [("nets", "Source.Nets"), ("notNets", "Source.NotNets")]),
+    ("destination", [("nets", "Destination.Nets"), ("notNets", "Destination.NotNets")]),
+];
 
 /// Numeric ports need a protocol, and it must be one that has ports.
 pub(super) fn ports_need_protocol(rule: &Place<'_>, faults: &mut Faults) {
     let protocol = rule.value.get("protocol").and_then(read_protocol);
-    for (side, side_name) in SIDES {
+    for (side, fields) in PORTS {
         let Some(entity) = rule.at(side) else { continue };
-        for (field, field_name) in [("ports", "Ports"), ("notPorts", "NotPorts")] {
-            let ports = entity.each(field);
-            let is_name = |port: &Place<'_>| matches!(read_port(port.value), Some(Port::Name(_)));
+        for (field, calico_field) in fields {
+            let ports = entity.list(field);
+            let is_name = |port: &Value| matches!(read_port(port), Some(Port::Name(_)));
             let reason = match &protocol {
                 None if !ports.iter().all(is_name) => {
                     "rules with numeric port or port range must set protocol to TCP or UDP or SCTP"
                 }
-                Some(protocol) if !protocol.has_ports() && !ports.is_empty() => {
+                Some(protocol) if !ports.is_empty() && !protocol.has_ports() => {
                     "rules that specify ports must set protocol to TCP or UDP or SCTP"
                 }
                 _ => continue,
@@ -31,7 +42,7 @@ pub(super) fn ports_need_protocol(rule: &Place<'_>, faults: &mut Faults) {
             faults.note(
                 entity.path_of(field),
                 "a rule with ports needs the protocol TCP, UDP or SCTP",
-                (&format!("{side_name}.{field_name}"), entity.printed_field(field)),
+                (calico_field, entity.printed_field(field)),
                 reason,
             );
         }
@@ -42,20 +53,19 @@ pub(super) fn ports_need_protocol(rule: &Place<'_>, faults: &mut Faults) {
 /// negated prefix covers everything.
 pub(super) fn nets_agree(rule: &Place<'_>, faults: &mut Faults) {
     let wanted = rule.value.get("ipVersion").and_then(Value::as_i64);
-    // Calico prints these whichever field it blames.
-    let source_nets =
-        rule.at("source").map_or_else(|| "[]".to_owned(), |source| source.printed_list("nets"));
     let mut seen = Versions::default();
-    for (side, side_name) in SIDES {
+    for (side, fields) in NETS {
         let Some(entity) = rule.at(side) else { continue };
-        for (field, field_name) in [("nets", "Nets"), ("notNets", "NotNets")] {
-            let calico_field = format!("{side_name}.{field_name}");
-            let here = read_nets(&entity, field, &calico_field, faults);
+        for (field, calico_field) in fields {
+            let here = read_nets(&entity, field, calico_field, faults);
             if wanted.is_some_and(|wanted| here.v4 && wanted != 4 || here.v6 && wanted != 6) {
+                // Calico prints these whichever field it blames.
+                let source = rule.at("source");
+                let nets = source.map_or("[]".to_owned(), |source| source.printed_list("nets"));
                 faults.note(
                     entity.path_of(field),
                     "the rule's ipVersion is another than that of these prefixes",
-                    (&calico_field, source_nets.clone()),
+                    (calico_field, nets),
                     "rule IP version doesn't match CIDR version",
                 );
             }
@@ -64,7 +74,7 @@ pub(super) fn nets_agree(rule: &Place<'_>, faults: &mut Faults) {
                 faults.note(
                     entity.path_of(field),
                     "a rule matches IPv4 or IPv6 prefixes, not both",
-                    (&calico_field, entity.printed_field(field)),
+                    (calico_field, entity.printed_field(field)),
                     "rule contains both IPv4 and IPv6 CIDRs",
                 );
             }

@@ -1,6 +1,7 @@
 //! Ports and protocols, wherever they stand.
 
 use net::{Port, Protocol};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Faults, Place};
@@ -31,12 +32,12 @@ pub(super) fn protocol(place: &Place<'_>, faults: &mut Faults) {
 
 /// The port that a value names; `None` where decoding has already refused it.
 pub(super) fn read_port(value: &Value) -> Option<Port> {
-    serde_json::from_value(value.clone()).ok()
+    Port::deserialize(value).ok()
 }
 
 /// The protocol that a value names; `None` where decoding has already refused it.
 pub(super) fn read_protocol(value: &Value) -> Option<Protocol> {
-    serde_json::from_value(value.clone()).ok()
+    Protocol::deserialize(value).ok()
 }
 
 /// Whether the value names the protocol with this name and number. Calico's CRD rules know the
