@@ -61,7 +61,7 @@ impl Search {
         let Some(depth) = depth.checked_sub(1) else { return };
         let mut rest = checks;
         while !rest.is_empty() {
-            let (check, after) = rest.split_once(',').unwrap_or((rest, ""));
+            let (check, after) = split_at(rest, b',');
             match check {
                 "omitempty" if !has_value(subject) => return,
                 "omitempty" => {}
@@ -123,8 +123,14 @@ impl Search {
 
 /// Whether the tags have nothing to ask of a value that is not there. Most values are not.
 fn passes_absent(checks: &str) -> bool {
-    let first = checks.split(',').next().unwrap_or(checks);
-    matches!(first, "" | "omitempty" | "dive")
+    matches!(split_at(checks, b',').0, "" | "omitempty" | "dive")
+}
+
+/// What stands before the first `mark` and after it. The tags are so short that looking at each
+/// byte is faster than the searches of the standard library.
+fn split_at(text: &str, mark: u8) -> (&str, &str) {
+    let at = text.bytes().position(|byte| byte == mark);
+    at.and_then(|at| Some((text.get(..at)?, text.get(at + 1..)?))).unwrap_or((text, ""))
 }
 
 fn is_pointer(field: &Field) -> bool {

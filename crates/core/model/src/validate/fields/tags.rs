@@ -14,7 +14,7 @@ const EMPTY: Value = Value::String(String::new());
 
 /// What is wrong with the value, in our words; `None` when it passes.
 pub(super) fn broken(check: &str, value: &Value) -> Option<String> {
-    let (tag, argument) = check.split_once('=').unwrap_or((check, ""));
+    let (tag, argument) = super::split_at(check, b'=');
     match tag {
         "required" => is_missing(value).then(|| "is required".to_owned()),
         "gt" | "gte" | "lt" | "lte" => out_of_range(tag, argument, value),
