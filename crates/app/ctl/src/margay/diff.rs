@@ -12,11 +12,11 @@ use super::terminal::{Colour, Terminal};
 
 /// Shows the differences; true when there are none.
 pub(crate) fn run(session: &Session, files: &Files) -> Result<bool, Failure> {
-    let mut input = Input::read(files)?;
+    let input = Input::read(files)?;
     let mut text = String::new();
     let mut refused = Vec::new();
     let mut help = None;
-    let objects = input.take_objects();
+    let objects = input.values();
     for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
         match preview {
             Ok(Preview { before, after }) => {

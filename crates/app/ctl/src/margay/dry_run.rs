@@ -18,8 +18,8 @@ pub(crate) fn run(
     write: &Write,
     skips_existing: bool,
 ) -> Result<bool, Failure> {
-    let mut input = Input::read(&write.files)?;
-    let objects = input.take_objects();
+    let input = Input::read(&write.files)?;
+    let objects = input.values();
     let mut fates: Vec<(&str, String)> = Vec::new();
     let mut refused = Vec::new();
     let mut help = None;

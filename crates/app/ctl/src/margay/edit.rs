@@ -108,10 +108,9 @@ fn open_editor(path: &Path) -> Result<(), Failure> {
 
 /// The object in the file, which is still the same one.
 fn read_one(path: &Path, name: &Name) -> Result<Value, Failure> {
-    let mut input = Input::read(&files(&[path], false, None))?;
-    let objects = input.take_objects();
-    match (input.objects.as_slice(), objects.into_iter().next()) {
-        ([given], Some(object)) if given.name == *name => Ok(object),
+    let input = Input::read(&files(&[path], false, None))?;
+    match input.objects.as_slice() {
+        [given] if given.name == *name => Ok(given.object.clone()),
         _ => Err(Failure::new(format!("the text must hold {} and nothing else", spoken(name)))
             .help("margay create for a new object, margay delete for the old one")),
     }

@@ -67,9 +67,9 @@ impl Input {
         Err(faults.into_iter().fold(first, Failure::detail))
     }
 
-    /// The objects themselves, in order; the input keeps their names and places.
-    pub(crate) fn take_objects(&mut self) -> Vec<Value> {
-        self.objects.iter_mut().map(|given| given.object.take()).collect()
+    /// The objects themselves, in order.
+    pub(crate) fn values(&self) -> Vec<&Value> {
+        self.objects.iter().map(|given| &given.object).collect()
     }
 
     fn add(&mut self, loaded: Loaded, namespace: Option<&str>, faults: &mut Vec<String>) {

@@ -25,26 +25,22 @@ pub(crate) fn documents(
     if write.is_dry() {
         return super::dry_run::run(session, verb, write, skips_existing);
     }
-    let mut input = Input::read(&write.files)?;
-    // They are many: each is kept once, not in the input and again for the request.
-    let mut objects = input.take_objects();
+    let input = Input::read(&write.files)?;
     let mut account = Account::default();
     let mut pending: Vec<&Given> = input.objects.iter().collect();
-    refuse_before_first_write(session, &input, &objects, &mut account)?;
+    refuse_before_first_write(session, &input, &mut account)?;
     if !account.refused.is_empty() {
         return account.finish(session, write.format.output);
     }
     session.resources.initialise().map_err(Failure::from)?;
     loop {
+        let objects: Vec<&Value> = pending.iter().map(|given| &given.object).collect();
         let results = session.resources.write_all(verb, &objects, Together::AllOrNothing);
         let n_skipped_before = account.n_skipped;
-        let (mut untried, mut untried_objects) = (Vec::new(), Vec::new());
-        for ((given, object), result) in pending.into_iter().zip(objects).zip(results) {
+        let mut untried = Vec::new();
+        for (given, result) in pending.into_iter().zip(results) {
             match result {
-                Err(Error::NotAttempted(_)) => {
-                    untried.push(given);
-                    untried_objects.push(object);
-                }
+                Err(Error::NotAttempted(_)) => untried.push(given),
                 Err(error) if skips_existing && error.is_already_exists() => {
                     account.n_skipped += 1;
                 }
@@ -58,7 +54,7 @@ pub(crate) fn documents(
             account.n_untried = untried.len();
             return account.finish(session, write.format.output);
         }
-        (pending, objects) = (untried, untried_objects);
+        pending = untried;
     }
 }
 
@@ -67,7 +63,6 @@ pub(crate) fn documents(
 fn refuse_before_first_write(
     session: &Session,
     input: &Input,
-    objects: &[Value],
     account: &mut Account,
 ) -> Result<(), Failure> {
     let cluster = name_of(Kind::ClusterInformation, None, "default");
@@ -76,7 +71,8 @@ fn refuse_before_first_write(
         Err(error @ Error::Store(_)) => return Err(error.into()),
         _ => return Ok(()),
     }
-    for (given, preview) in input.objects.iter().zip(session.resources.preview(objects)) {
+    let objects = input.values();
+    for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
         match preview {
             Ok(_) => account.n_untried += 1,
             Err(error) => account.refuse(input, given, error),

@@ -1,5 +1,6 @@
 //! Writing objects, one or many: plans become transactions.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -65,10 +66,15 @@ impl Resources {
     }
 
     /// Writes several objects in the order given; one answer each, in the same order.
-    pub fn write_all(&self, verb: Verb, objects: &[Value], together: Together) -> Vec<Outcome> {
+    pub fn write_all(
+        &self,
+        verb: Verb,
+        objects: &[impl Borrow<Value>],
+        together: Together,
+    ) -> Vec<Outcome> {
         match together {
             Together::EachForItself if objects.len() <= SINGLY_MAX => {
-                objects.iter().map(|object| self.write(verb, object)).collect()
+                objects.iter().map(|object| self.write(verb, object.borrow())).collect()
             }
             Together::EachForItself => self.write_each(verb, objects),
             Together::AllOrNothing => self.write_together(verb, objects),
@@ -76,33 +82,32 @@ impl Resources {
     }
 
     /// What applying the objects would do, without doing it: each as it is and as it would be.
-    pub fn preview(&self, objects: &[Value]) -> Vec<Result<Preview, Error>> {
+    /// They are decoded one by one, so that whoever keeps none pays for one.
+    pub fn preview<O: Borrow<Value>>(
+        &self,
+        objects: &[O],
+    ) -> impl Iterator<Item = Result<Preview, Error>> + use<O> {
         let mut view = View::new(&self.store);
         let expected = self.expect_initialised(&mut view);
-        let planned = match expected.and_then(|()| self.plan_in(&mut view, Verb::Apply, objects)) {
-            Ok(planned) => planned,
-            Err(error) => return vec![Err(error)],
-        };
-        planned
-            .into_iter()
-            .map(|plan| {
-                let plan = plan?;
-                let before = plan.before.clone().and_then(|value| {
-                    let entry = entry(&plan.name, value, plan.revision);
-                    stored(plan.name.kind, &entry).ok()
-                });
-                let revision = plan.revision;
-                let after = written(plan, revision).stored()?.object;
-                Ok(Preview { before: before.map(|stored| stored.object), after })
-            })
-            .collect()
+        let planned = expected.and_then(|()| self.plan_in(&mut view, Verb::Apply, objects));
+        planned.unwrap_or_else(|error| vec![Err(error)]).into_iter().map(|plan| {
+            let plan = plan?;
+            let before = plan.before.clone().and_then(|value| {
+                let entry = entry(&plan.name, value, plan.revision);
+                stored(plan.name.kind, &entry).ok()
+            });
+            let revision = plan.revision;
+            let after = written(plan, revision).stored()?.object;
+            Ok(Preview { before: before.map(|stored| stored.object), after })
+        })
     }
 
-    fn write_each(&self, verb: Verb, objects: &[Value]) -> Vec<Outcome> {
+    fn write_each<O: Borrow<Value>>(&self, verb: Verb, objects: &[O]) -> Vec<Outcome> {
+        let write = |object: &O| self.write(verb, object.borrow());
         let planned = match self.plan_all(verb, objects) {
             Ok(planned) => planned,
             // Each write then tells for itself why the store does not answer.
-            Err(_) => return objects.iter().map(|object| self.write(verb, object)).collect(),
+            Err(_) => return objects.iter().map(write).collect(),
         };
         let mut outcomes: Vec<Option<Outcome>> = Vec::new();
         let mut plans = Vec::new();
@@ -119,7 +124,7 @@ impl Resources {
             let (indexes, plans): (Vec<usize>, Vec<Planned>) = chunk.into_iter().unzip();
             let written = match self.commit(plans) {
                 Ok(Ok(written)) => written,
-                _ => indexes.iter().map(|index| self.write(verb, &objects[*index])).collect(),
+                _ => indexes.iter().map(|index| write(&objects[*index])).collect(),
             };
             for (index, outcome) in indexes.into_iter().zip(written) {
                 outcomes[index] = Some(outcome);
@@ -128,7 +133,7 @@ impl Resources {
         outcomes.into_iter().flatten().collect()
     }
 
-    fn write_together(&self, verb: Verb, objects: &[Value]) -> Vec<Outcome> {
+    fn write_together(&self, verb: Verb, objects: &[impl Borrow<Value>]) -> Vec<Outcome> {
         let mut done: Vec<Outcome> = Vec::new();
         let mut attempts = 0;
         loop {
@@ -178,7 +183,7 @@ impl Resources {
     fn plan_all(
         &self,
         verb: Verb,
-        objects: &[Value],
+        objects: &[impl Borrow<Value>],
     ) -> Result<Vec<Result<Planned, Error>>, Error> {
         self.plan_in(&mut View::new(&self.store), verb, objects)
     }
@@ -187,14 +192,15 @@ impl Resources {
         &self,
         view: &mut View<'_>,
         verb: Verb,
-        objects: &[Value],
+        objects: &[impl Borrow<Value>],
     ) -> Result<Vec<Result<Planned, Error>>, Error> {
         let kind = |object: &Value| object.get("kind")?.as_str()?.parse().ok();
+        let objects = || objects.iter().map(Borrow::borrow);
         let names: Vec<Name> =
-            objects.iter().filter_map(|object| Some(Name::of(kind(object)?, object))).collect();
+            objects().filter_map(|object| Some(Name::of(kind(object)?, object))).collect();
         view.expect(&names)?;
-        let mut planned = Vec::with_capacity(objects.len());
-        for object in objects {
+        let mut planned = Vec::with_capacity(names.len());
+        for object in objects() {
             let result = match self.plan(view, verb, object) {
                 Err(Error::Store(error)) => return Err(Error::Store(error)),
                 result => result,
@@ -289,8 +295,8 @@ pub(super) fn entry(name: &Name, value: Vec<u8>, revision: i64) -> KeyValue {
 }
 
 /// The rest of the answers of a request that stopped.
-fn not_attempted(mut done: Vec<Outcome>, objects: &[Value]) -> Vec<Outcome> {
-    for object in objects.iter().skip(done.len()) {
+fn not_attempted(mut done: Vec<Outcome>, objects: &[impl Borrow<Value>]) -> Vec<Outcome> {
+    for object in objects.iter().map(Borrow::borrow).skip(done.len()) {
         let kind_name = object.get("kind").and_then(Value::as_str).unwrap_or_default();
         done.push(Err(match kind_name.parse() {
             Ok(kind) => Error::NotAttempted(Name::of(kind, object)),
