@@ -98,3 +98,45 @@ fn fill(shape: Shape, value: &mut Value, depth: usize) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::Field;
+
+    static RULE: Object =
+        Object { name: "Rule", fields: &[Field::new("log", "Log", Shape::Bool).default("true")] };
+
+    static SPEC: Object = Object {
+        name: "Spec",
+        fields: &[
+            Field::new("name", "Name", Shape::Text),
+            Field::new("rules", "Rules", Shape::List(&Shape::Object(&RULE))),
+            Field::new("named", "Named", Shape::Map(&Shape::Object(&RULE))),
+            Field::new("base", "Base", Shape::Object(&RULE)).default(r#"{"log":false}"#),
+        ],
+    };
+
+    #[test]
+    fn an_object_lacks_a_default_exactly_if_filling_it_in_changes_it() {
+        let full = json!({"log": false});
+        for (value, is_lacking) in [
+            (json!({}), true),
+            (json!({"base": null}), true),
+            (json!({"base": {}}), true),
+            (json!({"base": full}), false),
+            (json!({"base": full, "name": null, "rules": null}), false),
+            (json!({"base": full, "rules": [full, {}]}), true),
+            (json!({"base": full, "rules": [full], "named": {"a": {"log": null}}}), true),
+            (json!({"base": full, "rules": [full, 7], "named": {"a": full, "b": []}}), false),
+            (json!([]), false),
+        ] {
+            let mut filled = value.clone();
+            apply_defaults(&SPEC, &mut filled);
+            assert_eq!((lacks_default(&SPEC, &value), filled != value), (is_lacking, is_lacking));
+            assert!(!lacks_default(&SPEC, &filled), "{filled}");
+        }
+    }
+}

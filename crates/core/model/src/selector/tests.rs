@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use super::*;
 
 fn parse(text: &str) -> Result<Selector, String> {
-    text.parse().map_err(|error: SyntaxError| error.to_string())
+    let read: Result<Selector, SyntaxError> = text.parse();
+    assert_eq!(check(text), read.clone().map(|_| ()), "{text}");
+    read.map_err(|error| error.to_string())
 }
 
 #[test]
@@ -174,7 +176,9 @@ proptest! {
     fn any_text_is_read_or_refused_at_a_character(
         text in "([a(){}'\"!=&|, \té]|has\\(|all\\(\\)|in|not|starts){0,24}|\\PC{0,16}",
     ) {
-        if let Err(error) = text.parse::<Selector>() {
+        let read = text.parse::<Selector>();
+        prop_assert_eq!(check(&text), read.clone().map(|_| ()));
+        if let Err(error) = read {
             prop_assert!(text.is_char_boundary(error.offset));
         }
     }
