@@ -49,7 +49,8 @@ fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
 }
 
 /// The programs that tests run beside ours, by the name of their Debian package.
-const PACKAGES: &[(&str, &str)] = &[("etcd", "etcd-server"), ("openssl", "openssl")];
+const PACKAGES: &[(&str, &str)] =
+    &[("etcd", "etcd-server"), ("openssl", "openssl"), ("ip", "iproute2")];
 
 /// Installs what is missing where that is possible; tests say aloud what they skip without it.
 fn packages(_root: &Path) -> anyhow::Result<bool> {

@@ -1,0 +1,33 @@
+//! This node's kernel, by netlink, in process: nothing is ever executed.
+//!
+//! - [`Netns`]: network namespaces, entered on threads of their own.
+//! - [`Netlink`]: links, addresses, routes and neighbours; changes are [`Operation`] values,
+//!   applied one by one or many in one send. [`Monitor`] tells what others change.
+//! - [`sysctl`]: settings below `/proc/sys/net`.
+//!
+//! Calls block, with a deadline. An [`Error`] names the object and carries the kernel's own words.
+//! Who decides what the kernel should hold is elsewhere.
+
+mod address;
+mod error;
+mod link;
+mod monitor;
+mod neighbour;
+mod netlink;
+mod netns;
+mod operation;
+mod route;
+mod socket;
+pub mod sysctl;
+mod wire;
+
+pub use address::Address;
+pub use error::{Errno, Error, Refusal, Remedy, Result};
+pub use link::{Link, LinkChange, LinkIndex, LinkName, Mac, NewLink, NewLinkKind, VethPeer, Vxlan};
+pub use monitor::{Event, Monitor, Topic};
+pub use neighbour::{Forwarding, Neighbour, NeighbourKind};
+pub use netlink::{Netlink, TEMPORARY_NAME_PREFIX};
+pub use netns::{Netns, NetnsId};
+pub use operation::Operation;
+pub use route::{Family, NextHop, Route, RouteFilter, RouteKind, RouteProtocol, Scope, Table};
+pub use wire::Malformed;
