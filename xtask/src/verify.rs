@@ -50,7 +50,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
 
 /// The programs that tests run beside ours, by the name of their Debian package.
 const PACKAGES: &[(&str, &str)] =
-    &[("etcd", "etcd-server"), ("openssl", "openssl"), ("ip", "iproute2")];
+    &[("etcd", "etcd-server"), ("openssl", "openssl"), ("ip", "iproute2"), ("nft", "nftables")];
 
 /// Installs what is missing where that is possible; tests say aloud what they skip without it.
 fn packages(_root: &Path) -> anyhow::Result<bool> {

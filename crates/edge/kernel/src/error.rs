@@ -19,6 +19,15 @@ pub enum Error {
         /// The kernel's answer.
         refusal: Refusal,
     },
+    /// The kernel refused a transaction; nothing of it was applied.
+    #[error("{}", join(.0))]
+    Rejected(Vec<Failure>),
+    /// Somebody changed the ruleset since it was read; nothing was applied.
+    #[error("the ruleset is no longer of generation {generation}, it has to be read again")]
+    Outdated {
+        /// The generation that was asked for.
+        generation: u32,
+    },
     /// The kernel dropped answers because they came faster than they were read. What was written
     /// may or may not have been applied: read again.
     #[error("{attempt}: the kernel dropped messages, the state has to be read again")]
@@ -96,6 +105,25 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// A part of a transaction that the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What was attempted, on which object.
+    pub attempt: String,
+    /// The kernel's answer.
+    pub refusal: Refusal,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.attempt, self.refusal)
+    }
+}
+
+fn join(failures: &[Failure]) -> String {
+    failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 /// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
@@ -118,6 +146,7 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { refusal, .. } => Some(refusal.errno),
+            Self::Rejected(failures) => failures.first().map(|failure| failure.refusal.errno),
             Self::System { source, .. } => source.raw_os_error().map(Errno::from_raw_os_error),
             _ => None,
         }
@@ -138,7 +167,10 @@ impl Error {
     /// What to do about it.
     pub fn remedy(&self) -> Remedy {
         match self {
-            Self::Lost { .. } => Remedy::Resync,
+            Self::Lost { .. } | Self::Outdated { .. } => Remedy::Resync,
+            Self::Rejected(failures) => {
+                failures.first().map_or(Remedy::Fatal, |one| remedy_of(one.refusal.errno))
+            }
             Self::Interrupted { .. } | Self::TimedOut { .. } => Remedy::Retry,
             Self::Refused { refusal, .. } => remedy_of(refusal.errno),
             Self::System { source, .. } => source

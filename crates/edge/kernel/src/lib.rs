@@ -3,6 +3,7 @@
 //! - [`Netns`]: network namespaces, entered on threads of their own.
 //! - [`Netlink`]: links, addresses, routes and neighbours; changes are [`Operation`] values,
 //!   applied one by one or many in one send. [`Monitor`] tells what others change.
+//! - [`nft`]: the ruleset of nf_tables, changed in transactions.
 //! - [`sysctl`]: settings below `/proc/sys/net`.
 //!
 //! Calls block, with a deadline. An [`Error`] names the object and carries the kernel's own words.
@@ -15,6 +16,7 @@ mod monitor;
 mod neighbour;
 mod netlink;
 mod netns;
+pub mod nft;
 mod operation;
 mod route;
 mod socket;
@@ -22,7 +24,7 @@ pub mod sysctl;
 mod wire;
 
 pub use address::Address;
-pub use error::{Errno, Error, Refusal, Remedy, Result};
+pub use error::{Errno, Error, Failure, Refusal, Remedy, Result};
 pub use link::{Link, LinkChange, LinkIndex, LinkName, Mac, NewLink, NewLinkKind, VethPeer, Vxlan};
 pub use monitor::{Event, Monitor, Topic};
 pub use neighbour::{Forwarding, Neighbour, NeighbourKind};

@@ -231,13 +231,10 @@ impl Netlink {
     }
 
     fn apply_part(&mut self, part: &[Operation]) -> Vec<Result<()>> {
-        let first = self.socket.next_sequence();
+        let n_messages = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        let first = self.socket.reserve_sequences(n_messages);
         let mut writer = Writer::default();
-        let mut sequence = first;
-        for (at, operation) in part.iter().enumerate() {
-            if at > 0 {
-                sequence = self.socket.next_sequence();
-            }
+        for (sequence, operation) in (first..).zip(part) {
             let (kind, flags) = operation.header();
             let flags = flags | wire::REQUEST | wire::ACK;
             writer.message(kind, flags, sequence, |body| operation.encode(body));

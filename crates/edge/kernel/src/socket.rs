@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use crate::error::{Errno, Error, Refusal, Result};
 use crate::netns::Netns;
-use crate::wire::{self, Malformed, Message, Writer};
+use crate::wire::{self, Malformed, Message, Sequence, Writer};
 
 /// The kernel fills dump datagrams up to 32 KiB; events and repeated requests can be longer.
 const RECEIVE_LEN: usize = 256 * 1024;
@@ -28,9 +28,7 @@ const DUMP_ATTEMPTS_MAX: u32 = 10;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) const ROUTE: isize = 0;
-
-/// The number that ties an answer to its request.
-pub(crate) type Sequence = u32;
+pub(crate) const NETFILTER: isize = 12;
 
 pub(crate) struct Socket {
     inner: netlink_sys::Socket,
@@ -92,9 +90,33 @@ impl Socket {
     }
 
     pub(crate) fn next_sequence(&mut self) -> Sequence {
-        // Events carry 0: a request never does.
-        self.sequence = self.sequence.checked_add(1).unwrap_or(1);
-        self.sequence
+        self.reserve_sequences(1)
+    }
+
+    /// Takes `n` numbers in a row and returns the first. None is 0, which events carry.
+    pub(crate) fn reserve_sequences(&mut self, n: u32) -> Sequence {
+        if self.sequence.checked_add(n).is_none() {
+            self.sequence = 0;
+        }
+        let first = self.sequence + 1;
+        self.sequence += n;
+        first
+    }
+
+    /// Makes room for one datagram of `len` bytes; false if the system does not allow it.
+    pub(crate) fn widen_send_queue(&self, len: usize) -> bool {
+        let enough = |socket: &netlink_sys::Socket| {
+            // The kernel keeps some bytes of the queue for itself.
+            sockopt::socket_send_buffer_size(socket).is_ok_and(|size| size > len + 1024)
+        };
+        if enough(&self.inner) {
+            return true;
+        }
+        let wanted = len.saturating_add(64 * 1024);
+        if sockopt::set_socket_send_buffer_size_force(&self.inner, wanted).is_err() {
+            let _ = sockopt::set_socket_send_buffer_size(&self.inner, wanted);
+        }
+        enough(&self.inner)
     }
 
     pub(crate) fn send(&self, writer: &Writer, attempt: &dyn Display) -> Result<()> {

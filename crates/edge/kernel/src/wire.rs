@@ -19,6 +19,7 @@ pub(crate) const DUMP: u16 = 0x300;
 pub(crate) const REPLACE: u16 = 0x100;
 pub(crate) const EXCLUSIVE: u16 = 0x200;
 pub(crate) const CREATE: u16 = 0x400;
+pub(crate) const APPEND: u16 = 0x800;
 /// On an answer: the table changed while it was being dumped.
 pub(crate) const DUMP_INTERRUPTED: u16 = 0x10;
 /// On an error: the request is not repeated in full.
@@ -29,6 +30,9 @@ pub(crate) const ACK_ATTRIBUTES: u16 = 0x200;
 /// Message types below this are netlink's own.
 pub(crate) const KIND_ERROR: u16 = 2;
 pub(crate) const KIND_DONE: u16 = 3;
+
+/// The number that ties an answer to its request.
+pub(crate) type Sequence = u32;
 
 /// Bytes that do not follow the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +65,7 @@ impl Writer {
         &mut self,
         kind: u16,
         flags: u16,
-        sequence: u32,
+        sequence: Sequence,
         fill: impl FnOnce(&mut Self),
     ) {
         let start = self.bytes.len();
@@ -116,6 +120,14 @@ impl Writer {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
+    pub(crate) fn u32_be(&mut self, kind: u16, value: u32) {
+        self.attribute(kind, &value.to_be_bytes());
+    }
+
+    pub(crate) fn u64_be(&mut self, kind: u16, value: u64) {
+        self.attribute(kind, &value.to_be_bytes());
+    }
+
     /// A string with the NUL that the kernel expects.
     pub(crate) fn text(&mut self, kind: u16, value: &str) {
         self.open(kind, |writer| {
@@ -129,6 +141,23 @@ impl Writer {
             IpAddr::V4(v4) => self.attribute(kind, &v4.octets()),
             IpAddr::V6(v6) => self.attribute(kind, &v6.octets()),
         }
+    }
+
+    /// Appends the messages of another buffer.
+    pub(crate) fn append(&mut self, other: &Self) {
+        self.is_oversized |= other.is_oversized;
+        self.put(&other.bytes);
+    }
+
+    /// Numbers the message that starts at `at`.
+    pub(crate) fn set_sequence(&mut self, at: usize, sequence: Sequence) {
+        self.overwrite(at + 8, &sequence.to_ne_bytes());
+    }
+
+    /// Adds flags to the message that starts at `at`.
+    pub(crate) fn add_flags(&mut self, at: usize, flags: u16) {
+        let present = u16_at(&self.bytes, at + 6).unwrap_or(0);
+        self.overwrite(at + 6, &(present | flags).to_ne_bytes());
     }
 
     fn align(&mut self) {
@@ -148,7 +177,7 @@ impl Writer {
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
-    pub(crate) sequence: u32,
+    pub(crate) sequence: Sequence,
     pub(crate) body: &'a [u8],
 }
 
@@ -229,8 +258,24 @@ fn whole<const N: usize>(value: &[u8]) -> Result<[u8; N], Malformed> {
     value.try_into().map_err(|_| Malformed("a number has the wrong length"))
 }
 
+pub(crate) fn read_u8(value: &[u8]) -> Result<u8, Malformed> {
+    whole(value).map(|[byte]| byte)
+}
+
+pub(crate) fn read_u16_be(value: &[u8]) -> Result<u16, Malformed> {
+    whole(value).map(u16::from_be_bytes)
+}
+
 pub(crate) fn read_u32(value: &[u8]) -> Result<u32, Malformed> {
     whole(value).map(u32::from_ne_bytes)
+}
+
+pub(crate) fn read_u32_be(value: &[u8]) -> Result<u32, Malformed> {
+    whole(value).map(u32::from_be_bytes)
+}
+
+pub(crate) fn read_u64_be(value: &[u8]) -> Result<u64, Malformed> {
+    whole(value).map(u64::from_be_bytes)
 }
 
 /// A string up to its first NUL. Names are bytes to the kernel: what is not UTF-8 is replaced.

@@ -1,4 +1,4 @@
-//! The crate against a real kernel, with `ip` as the oracle.
+//! The crate against a real kernel, with `ip` and `nft` as oracles.
 //!
 //! Every test works in namespaces of its own that have no name, so nothing is left behind.
 
@@ -12,4 +12,5 @@ mod addresses;
 mod links;
 mod namespaces;
 mod routes;
+mod ruleset;
 mod world;

@@ -1,0 +1,241 @@
+//! nf_tables: the ruleset as typed values, changed in transactions, read back, and watched.
+//!
+//! The encoder is our own: one datagram a transaction, which the kernel applies in full or not at
+//! all. A set element costs the kernel far less than a rule: prefer changing elements.
+//! Only tables that the caller names are ever touched.
+
+mod batch;
+pub mod expression;
+mod monitor;
+mod set;
+mod table;
+mod user_data;
+
+use std::fmt;
+use std::time::Instant;
+
+pub use batch::Batch;
+pub use expression::{Expression, Register, Source, Verdict};
+pub use monitor::{RulesetEvent, RulesetMonitor, Subject};
+pub use set::{DataType, Element, ElementValue, Key, Set, SetKind, merged};
+pub use table::{
+    Base, Chain, ChainKind, Hook, ListedRule, NamedCounter, Rule, Table, TableFamily, TableId,
+};
+
+use crate::error::{Errno, Error, Failure, Result};
+use crate::netns::Netns;
+use crate::socket::{self, NETFILTER, Socket};
+use crate::wire::{self, Malformed, Message, Writer};
+
+const FIXED_LEN: usize = 4;
+const GET_TABLE: u8 = 1;
+const GET_CHAIN: u8 = 4;
+const GET_RULE: u8 = 7;
+const GET_SET: u8 = 10;
+const GET_ELEMENTS: u8 = 13;
+const GET_GENERATION: u8 = 16;
+const GET_OBJECT: u8 = 19;
+
+/// Reads and changes the ruleset of the namespace it was opened in.
+pub struct Nft {
+    socket: Socket,
+}
+
+impl fmt::Debug for Nft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nft")
+    }
+}
+
+impl Nft {
+    /// Opens a socket in the namespace of the calling thread. Owned tables belong to it.
+    pub fn open() -> Result<Self> {
+        Ok(Self { socket: Socket::open(NETFILTER, None, &[])? })
+    }
+
+    /// Opens a socket that lives in `netns`, wherever it is used.
+    pub fn in_netns(netns: &Netns) -> Result<Self> {
+        Ok(Self { socket: Socket::open(NETFILTER, Some(netns), &[])? })
+    }
+
+    /// Commits a transaction: all of it, or nothing.
+    ///
+    /// What the kernel refuses comes back as [`Error::Rejected`] with each change that is wrong by
+    /// name; a ruleset of another generation than the batch asks for as [`Error::Outdated`].
+    pub fn commit(&mut self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let n_messages = u32::try_from(batch.len() + 2).unwrap_or(u32::MAX);
+        let first = self.socket.reserve_sequences(n_messages);
+        let writer = batch.encode(first);
+        let attempt = format!("commit {} changes of the ruleset", batch.len());
+        if !self.socket.widen_send_queue(writer.len()) {
+            return Err(Error::TooLarge { attempt });
+        }
+        self.socket.send(&writer, &attempt)?;
+        self.outcome(batch, first, &attempt)
+    }
+
+    /// The transaction is decided when the send returns: all answers are there.
+    fn outcome(&mut self, batch: &Batch, first: u32, attempt: &str) -> Result<()> {
+        let last = u32::try_from(batch.len()).unwrap_or(u32::MAX);
+        let (mut failures, mut is_acknowledged) = (Vec::new(), false);
+        loop {
+            let datagram = match self.socket.receive(Instant::now()) {
+                Ok(Some(datagram)) => datagram,
+                Ok(None) => break,
+                Err(Errno::NOBUFS) => continue,
+                Err(errno) => return Err(Error::system(attempt, errno)),
+            };
+            let malformed = |source| Error::Malformed { attempt: attempt.to_owned(), source };
+            for message in wire::messages(datagram) {
+                let message = message.map_err(malformed)?;
+                let number = message.sequence.wrapping_sub(first);
+                match socket::outcome(&message).map_err(malformed)? {
+                    Some(Ok(())) => is_acknowledged |= number == last,
+                    Some(Err(refusal)) if number <= last + 1 => {
+                        failures.push(Failure { attempt: batch.attempt(number), refusal });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        match (batch.generation(), failures.first()) {
+            (Some(generation), Some(failure)) if failure.refusal.errno == Errno::RESTART => {
+                Err(Error::Outdated { generation })
+            }
+            (_, Some(_)) => Err(Error::Rejected(failures)),
+            (_, None) if is_acknowledged => Ok(()),
+            (_, None) => Err(Error::Lost { attempt: attempt.to_owned() }),
+        }
+    }
+
+    /// The number that grows with every transaction, whoever commits it.
+    pub fn generation(&mut self) -> Result<u32> {
+        let mut generation = 0;
+        self.socket.request(
+            &"read the generation of the ruleset",
+            batch::kind(GET_GENERATION),
+            0,
+            |body| body.put(&[0; 4]),
+            |message| {
+                for attribute in wire::attributes_after(message.body, FIXED_LEN)? {
+                    if let (1, value) = attribute? {
+                        generation = wire::read_u32_be(value)?;
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        Ok(generation)
+    }
+
+    /// All tables, others' included.
+    pub fn tables(&mut self) -> Result<Vec<Table>> {
+        let attempt = "list the tables";
+        self.list(
+            attempt,
+            GET_TABLE,
+            0,
+            |_| {},
+            |family, rest| Table::decode(family, rest).map(Some),
+        )
+    }
+
+    /// The chains of a table, or of all.
+    pub fn chains(&mut self, table: Option<&TableId>) -> Result<Vec<(TableId, Chain)>> {
+        let family = family_of(table);
+        self.list(
+            "list the chains",
+            GET_CHAIN,
+            family,
+            |_| {},
+            |family, rest| {
+                Ok(Some(Chain::decode(family, rest)?).filter(|(id, _)| is_wanted(table, id)))
+            },
+        )
+    }
+
+    /// The rules of a table, or of all, chain by chain in order, with counts.
+    pub fn rules(&mut self, table: Option<&TableId>) -> Result<Vec<ListedRule>> {
+        let fill = |body: &mut Writer| put_table(body, table);
+        self.list("list the rules", GET_RULE, family_of(table), fill, |family, rest| {
+            let listed = ListedRule::decode(family, rest)?;
+            Ok(Some(listed).filter(|rule| is_wanted(table, &rule.table)))
+        })
+    }
+
+    /// The sets and maps of a table; those inside rules are left out.
+    pub fn sets(&mut self, table: &TableId) -> Result<Vec<Set>> {
+        let fill = |body: &mut Writer| put_table(body, Some(table));
+        self.list("list the sets", GET_SET, table.family.code(), fill, |family, rest| {
+            let decoded = Set::decode(family, rest)?;
+            Ok(decoded.filter(|(id, _)| id == table).map(|(_, set)| set))
+        })
+    }
+
+    /// The elements of a set or map.
+    pub fn elements(&mut self, table: &TableId, set: &Set) -> Result<Vec<Element>> {
+        let attempt = format!("list the elements of set {} of {table}", set.name);
+        let fill = |body: &mut Writer| {
+            body.text(1, &table.name);
+            body.text(2, &set.name);
+        };
+        let decode = |_, rest: &[u8]| set::decode_elements(rest).map(Some);
+        let parts = self.list(&attempt, GET_ELEMENTS, table.family.code(), fill, decode)?;
+        Ok(set::join(set, parts.into_iter().flatten().collect()))
+    }
+
+    /// The counters with names of a table.
+    pub fn counters(&mut self, table: &TableId) -> Result<Vec<NamedCounter>> {
+        let fill = |body: &mut Writer| put_table(body, Some(table));
+        self.list("list the counters", GET_OBJECT, table.family.code(), fill, |family, rest| {
+            let decoded = NamedCounter::decode(family, rest)?;
+            Ok(decoded.filter(|(id, _)| id == table).map(|(_, counter)| counter))
+        })
+    }
+
+    fn list<T>(
+        &mut self,
+        attempt: &str,
+        message: u8,
+        family: u8,
+        fill: impl Fn(&mut Writer),
+        decode: impl Fn(u8, &[u8]) -> Result<Option<T>, Malformed>,
+    ) -> Result<Vec<T>> {
+        self.socket.dump(
+            &attempt,
+            batch::kind(message),
+            |body| {
+                body.put(&[family, 0, 0, 0]);
+                fill(body);
+            },
+            |message: &Message<'_>| {
+                let (family, rest) = split(message.body)?;
+                decode(family, rest)
+            },
+        )
+    }
+}
+
+fn split(body: &[u8]) -> Result<(u8, &[u8]), Malformed> {
+    match body {
+        [family, _, _, _, rest @ ..] => Ok((*family, rest)),
+        _ => Err(Malformed("an object is cut off")),
+    }
+}
+
+fn family_of(table: Option<&TableId>) -> u8 {
+    table.map_or(0, |table| table.family.code())
+}
+
+fn put_table(body: &mut Writer, table: Option<&TableId>) {
+    if let Some(table) = table {
+        body.text(1, &table.name);
+    }
+}
+
+fn is_wanted(table: Option<&TableId>, found: &TableId) -> bool {
+    table.is_none_or(|table| table == found)
+}

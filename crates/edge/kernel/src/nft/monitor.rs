@@ -1,0 +1,161 @@
+//! Changes of the ruleset as they happen, whoever makes them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use crate::error::{Errno, Error, Result};
+use crate::netns::Netns;
+use crate::nft::table::{TableFamily, TableId};
+use crate::socket::{NETFILTER, Socket};
+use crate::wire::{self, Malformed, Message};
+
+const GROUP: u32 = 7;
+const FIXED_LEN: usize = 4;
+const NEW_GENERATION: u8 = 15;
+
+/// What sort of object changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A table.
+    Table,
+    /// A chain.
+    Chain,
+    /// A rule.
+    Rule,
+    /// A set or map.
+    Set,
+    /// Elements of a set or map.
+    Elements,
+    /// A counter or another object with a name.
+    Object,
+    /// A flow table.
+    Flowtable,
+}
+
+/// A change of the ruleset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RulesetEvent {
+    /// Something in a table was added, changed or deleted. Ours as well: compare with
+    /// [`RulesetEvent::Committed`], which follows.
+    Changed {
+        /// The table.
+        table: TableId,
+        /// What changed.
+        subject: Subject,
+        /// Whether it was deleted.
+        is_deletion: bool,
+    },
+    /// A transaction ended; its changes came before.
+    Committed {
+        /// The generation of the ruleset from now on.
+        generation: u32,
+        /// The process that did it, as the first process namespace numbers it.
+        process: u32,
+        /// Its name.
+        program: String,
+    },
+    /// Events were dropped: the ruleset has to be read again.
+    Lost,
+}
+
+/// Listens in one namespace. Open it before reading the ruleset, so that nothing falls between.
+pub struct RulesetMonitor {
+    socket: Socket,
+    pending: VecDeque<RulesetEvent>,
+}
+
+impl fmt::Debug for RulesetMonitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RulesetMonitor({} pending)", self.pending.len())
+    }
+}
+
+/// Readable when there may be an event; call [`RulesetMonitor::next`] until it returns `None`.
+impl AsFd for RulesetMonitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl RulesetMonitor {
+    /// Listens in `netns`, or in the namespace of the calling thread.
+    pub fn open(netns: Option<&Netns>) -> Result<Self> {
+        let socket = Socket::open(NETFILTER, netns, &[GROUP])?;
+        Ok(Self { socket, pending: VecDeque::new() })
+    }
+
+    /// The next event, or `None` if none came within `at_most`.
+    pub fn next(&mut self, at_most: Duration) -> Result<Option<RulesetEvent>> {
+        let until = Instant::now() + at_most;
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.socket.receive(until) {
+                Ok(Some(datagram)) => self.pending.extend(decode_events(datagram)),
+                Ok(None) => return Ok(None),
+                Err(Errno::NOBUFS) => return Ok(Some(RulesetEvent::Lost)),
+                Err(errno) => {
+                    return Err(Error::system("listen for changes of the ruleset", errno));
+                }
+            }
+        }
+    }
+}
+
+/// The events of one datagram; what cannot be read counts as lost.
+pub(crate) fn decode_events(datagram: &[u8]) -> Vec<RulesetEvent> {
+    let decode = |message: Result<Message<'_>, Malformed>| {
+        message.and_then(|message| decode_event(&message)).unwrap_or(Some(RulesetEvent::Lost))
+    };
+    wire::messages(datagram).filter_map(decode).collect()
+}
+
+fn decode_event(message: &Message<'_>) -> Result<Option<RulesetEvent>, Malformed> {
+    let [_, number] = message.kind.to_be_bytes();
+    let family = *message.body.first().ok_or(Malformed("a change is cut off"))?;
+    if number == NEW_GENERATION {
+        return decode_commit(message.body).map(Some);
+    }
+    let (subject, is_deletion) = match number {
+        0 => (Subject::Table, false),
+        2 => (Subject::Table, true),
+        3 => (Subject::Chain, false),
+        5 => (Subject::Chain, true),
+        6 => (Subject::Rule, false),
+        8 => (Subject::Rule, true),
+        9 => (Subject::Set, false),
+        11 => (Subject::Set, true),
+        12 => (Subject::Elements, false),
+        14 => (Subject::Elements, true),
+        18 => (Subject::Object, false),
+        20 => (Subject::Object, true),
+        22 => (Subject::Flowtable, false),
+        24 => (Subject::Flowtable, true),
+        _ => return Ok(None),
+    };
+    // Every object names its table first, and a table its own name.
+    let mut table = TableId::new(TableFamily::from_code(family), "");
+    for attribute in wire::attributes_after(message.body, FIXED_LEN)? {
+        if let (1, value) = attribute? {
+            table.name = wire::read_text(value);
+            break;
+        }
+    }
+    Ok(Some(RulesetEvent::Changed { table, subject, is_deletion }))
+}
+
+fn decode_commit(body: &[u8]) -> Result<RulesetEvent, Malformed> {
+    let (mut generation, mut process, mut program) = (0, 0, String::new());
+    for attribute in wire::attributes_after(body, FIXED_LEN)? {
+        match attribute? {
+            (1, value) => generation = wire::read_u32_be(value)?,
+            (2, value) => process = wire::read_u32_be(value)?,
+            (3, value) => program = wire::read_text(value),
+            _ => {}
+        }
+    }
+    Ok(RulesetEvent::Committed { generation, process, program })
+}
