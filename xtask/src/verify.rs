@@ -49,8 +49,13 @@ fn cargo(root: &Path, arguments: &[&str]) -> anyhow::Result<bool> {
 }
 
 /// The programs that tests run beside ours, by the name of their Debian package.
-const PACKAGES: &[(&str, &str)] =
-    &[("etcd", "etcd-server"), ("openssl", "openssl"), ("ip", "iproute2"), ("nft", "nftables")];
+const PACKAGES: &[(&str, &str)] = &[
+    ("etcd", "etcd-server"),
+    ("openssl", "openssl"),
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("conntrack", "conntrack"),
+];
 
 /// Installs what is missing where that is possible; tests say aloud what they skip without it.
 fn packages(_root: &Path) -> anyhow::Result<bool> {

@@ -4,12 +4,14 @@
 //! - [`Netlink`]: links, addresses, routes and neighbours; changes are [`Operation`] values,
 //!   applied one by one or many in one send. [`Monitor`] tells what others change.
 //! - [`nft`]: the ruleset of nf_tables, changed in transactions.
+//! - [`conntrack`]: connections, listed and forgotten.
 //! - [`sysctl`]: settings below `/proc/sys/net`.
 //!
 //! Calls block, with a deadline. An [`Error`] names the object and carries the kernel's own words.
 //! Who decides what the kernel should hold is elsewhere.
 
 mod address;
+pub mod conntrack;
 mod error;
 mod link;
 mod monitor;

@@ -223,38 +223,7 @@ impl Netlink {
     /// Carries out many changes in order, with a result each; one that fails stops none of the
     /// others. This is not a transaction.
     pub fn apply_all(&mut self, operations: &[Operation]) -> Vec<Result<()>> {
-        let mut results = Vec::with_capacity(operations.len());
-        for part in operations.chunks(self.socket.batch_messages_max()) {
-            results.extend(self.apply_part(part));
-        }
-        results
-    }
-
-    fn apply_part(&mut self, part: &[Operation]) -> Vec<Result<()>> {
-        let n_messages = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        let first = self.socket.reserve_sequences(n_messages);
-        let mut writer = Writer::default();
-        for (sequence, operation) in (first..).zip(part) {
-            let (kind, flags) = operation.header();
-            let flags = flags | wire::REQUEST | wire::ACK;
-            writer.message(kind, flags, sequence, |body| operation.encode(body));
-        }
-        let mut answers = vec![None; part.len()];
-        let attempt = format!("{} changes", part.len());
-        let sent = self.socket.send(&writer, &attempt);
-        let all = sent.and_then(|()| self.socket.acknowledgements(first, &mut answers, &attempt));
-        let unanswered = |operation: &Operation| match &all {
-            Err(Error::TimedOut { waited, .. }) => {
-                Error::TimedOut { attempt: operation.to_string(), waited: *waited }
-            }
-            _ => Error::Lost { attempt: operation.to_string() },
-        };
-        let named = |(answer, operation): (Option<Result<(), _>>, &Operation)| match answer {
-            Some(Ok(())) => Ok(()),
-            Some(Err(refusal)) => Err(Error::Refused { attempt: operation.to_string(), refusal }),
-            None => Err(unanswered(operation)),
-        };
-        answers.into_iter().zip(part).map(named).collect()
+        self.socket.exchange_all(operations, Operation::header, Operation::encode)
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) struct Socket {
     sequence: Sequence,
     deadline: Duration,
     buffer: Vec<u8>,
+    /// How many requests with an acknowledgement each fit the receive queue.
     batch_messages_max: usize,
 }
 
@@ -82,11 +83,6 @@ impl Socket {
 
     pub(crate) fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
-    }
-
-    /// How many requests with an acknowledgement each fit the receive queue.
-    pub(crate) fn batch_messages_max(&self) -> usize {
-        self.batch_messages_max
     }
 
     pub(crate) fn next_sequence(&mut self) -> Sequence {
@@ -206,25 +202,58 @@ impl Socket {
         }
     }
 
-    /// Waits for the acknowledgements of `sequences` that are in `results` still unanswered.
-    pub(crate) fn acknowledgements(
+    /// Sends many requests, as many at once as the receive queue has room for answers, and returns
+    /// the result of each. The requests name themselves in errors.
+    pub(crate) fn exchange_all<T: Display>(
+        &mut self,
+        requests: &[T],
+        header: impl Fn(&T) -> (u16, u16),
+        encode: impl Fn(&T, &mut Writer),
+    ) -> Vec<Result<()>> {
+        let mut results = Vec::with_capacity(requests.len());
+        for part in requests.chunks(self.batch_messages_max) {
+            let first = self.reserve_sequences(u32::try_from(part.len()).unwrap_or(u32::MAX));
+            let mut writer = Writer::default();
+            for (sequence, request) in (first..).zip(part) {
+                let (kind, flags) = header(request);
+                let flags = flags | wire::REQUEST | wire::ACK;
+                writer.message(kind, flags, sequence, |body| encode(request, body));
+            }
+            let mut answers = vec![None; part.len()];
+            let all = self.send(&writer, &"send many requests");
+            let all = all.and_then(|()| self.acknowledgements(first, &mut answers));
+            results.extend(answers.into_iter().zip(part).map(|(answer, request)| {
+                match answer {
+                    Some(answer) => answer.map_err(|refusal| Error::Refused {
+                        attempt: request.to_string(),
+                        refusal,
+                    }),
+                    None => Err(unanswered(&all, request)),
+                }
+            }));
+        }
+        results
+    }
+
+    /// Reads until every request has its answer, in the order of their numbers.
+    fn acknowledgements(
         &mut self,
         first: Sequence,
-        results: &mut [Option<Result<(), Refusal>>],
-        attempt: &dyn Display,
+        answers: &mut [Option<Result<(), Refusal>>],
     ) -> Result<()> {
         let until = Instant::now() + self.deadline;
-        let malformed = |source| Error::Malformed { attempt: attempt.to_string(), source };
-        let mut open = results.iter().filter(|result| result.is_none()).count();
-        while open > 0 {
-            let bytes = self.answer(until, attempt)?;
+        let attempt = "read many answers";
+        let malformed = |source| Error::Malformed { attempt: attempt.to_owned(), source };
+        let mut n_open = answers.len();
+        while n_open > 0 {
+            let bytes = self.answer(until, &attempt)?;
             for message in wire::messages(bytes) {
                 let message = message.map_err(malformed)?;
                 let at = message.sequence.wrapping_sub(first) as usize;
-                let Some(result) = results.get_mut(at) else { continue };
-                let Some(answer) = outcome(&message).map_err(malformed)? else { continue };
-                open -= usize::from(result.is_none());
-                *result = Some(answer);
+                let Some(answer) = answers.get_mut(at) else { continue };
+                let Some(found) = outcome(&message).map_err(malformed)? else { continue };
+                n_open -= usize::from(answer.is_none());
+                *answer = Some(found);
             }
         }
         Ok(())
@@ -282,6 +311,16 @@ impl Socket {
                 }
             }
         }
+    }
+}
+
+/// Why one of many requests has no answer.
+fn unanswered(all: &Result<()>, request: &impl Display) -> Error {
+    let attempt = request.to_string();
+    match all {
+        Err(Error::TimedOut { waited, .. }) => Error::TimedOut { attempt, waited: *waited },
+        Err(Error::TooLarge { .. }) => Error::TooLarge { attempt },
+        _ => Error::Lost { attempt },
     }
 }
 

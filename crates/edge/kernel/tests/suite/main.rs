@@ -1,4 +1,4 @@
-//! The crate against a real kernel, with `ip` and `nft` as oracles.
+//! The crate against a real kernel, with `ip`, `nft` and `conntrack` as oracles.
 //!
 //! Every test works in namespaces of its own that have no name, so nothing is left behind.
 
@@ -9,8 +9,10 @@
 )]
 
 mod addresses;
+mod connections;
 mod links;
 mod namespaces;
 mod routes;
 mod ruleset;
+mod traffic;
 mod world;
