@@ -142,8 +142,17 @@ impl Conntrack {
     }
 }
 
+/// Reads the connections of one datagram, such as a recorded one.
+pub fn decode_connections(datagram: &[u8]) -> Result<Vec<Connection>, Malformed> {
+    let mut found = Vec::new();
+    for message in wire::messages(datagram) {
+        found.extend(decode(message?.body)?);
+    }
+    Ok(found)
+}
+
 /// A connection; `None` for what is not of IP.
-pub(crate) fn decode(body: &[u8]) -> Result<Option<Connection>, Malformed> {
+fn decode(body: &[u8]) -> Result<Option<Connection>, Malformed> {
     let family = *body.first().ok_or(Malformed("a connection is cut off"))?;
     let (mut original, mut reply, mut key): (_, _, &[u8]) = (None, None, &[]);
     let (mut mark, mut id, mut zone) = (0, None, None);

@@ -28,7 +28,7 @@ mod wire;
 pub use address::Address;
 pub use error::{Errno, Error, Failure, Refusal, Remedy, Result};
 pub use link::{Link, LinkChange, LinkIndex, LinkName, Mac, NewLink, NewLinkKind, VethPeer, Vxlan};
-pub use monitor::{Event, Monitor, Topic};
+pub use monitor::{Event, Monitor, Topic, decode_events};
 pub use neighbour::{Forwarding, Neighbour, NeighbourKind};
 pub use netlink::{Netlink, TEMPORARY_NAME_PREFIX};
 pub use netns::{Netns, NetnsId};

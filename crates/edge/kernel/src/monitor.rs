@@ -108,8 +108,8 @@ impl Monitor {
     }
 }
 
-/// The events of one datagram; what cannot be read counts as lost.
-pub(crate) fn decode_events(datagram: &[u8]) -> Vec<Event> {
+/// The events of one datagram, such as a recorded one; what cannot be read counts as lost.
+pub fn decode_events(datagram: &[u8]) -> Vec<Event> {
     let decode = |message: Result<Message<'_>, Malformed>| {
         message.and_then(|message| decode_event(&message)).unwrap_or(Some(Event::Lost))
     };

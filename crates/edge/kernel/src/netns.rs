@@ -64,11 +64,7 @@ impl Netns {
     /// a path that does not exist is an error for which [`Error::is_not_found`] holds.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        // Without NONBLOCK a named pipe in the place of a namespace would block for ever.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let descriptor = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|errno| Error::system(format!("open {}", path.display()), errno))?;
-        Self::checked(descriptor, &path.display().to_string())
+        Self::checked(open(path)?, &path.display().to_string())
     }
 
     /// Takes a descriptor that somebody else opened, after the same checks.
@@ -76,9 +72,9 @@ impl Netns {
         Self::checked(descriptor, "the descriptor")
     }
 
-    /// The namespace of the calling thread.
+    /// The namespace of the calling thread. Needs no privilege.
     pub fn current() -> Result<Self> {
-        Self::open(OWN)
+        Self::identified(open(Path::new(OWN))?, OWN)
     }
 
     /// Makes a namespace that has no name: it is gone with the last value and process that hold it.
@@ -148,16 +144,7 @@ impl Netns {
     }
 
     fn checked(descriptor: OwnedFd, label: &str) -> Result<Self> {
-        let attempt = || format!("look at {label}");
-        let system = |errno: Errno| Error::system(attempt(), errno);
-        let is_namespace =
-            rustix::fs::fstatfs(&descriptor).map_err(system)?.f_type as i64 == NSFS_MAGIC;
-        if !is_namespace {
-            return Err(Error::NotANetns(label.to_owned()));
-        }
-        let stat = rustix::fs::fstat(&descriptor).map_err(system)?;
-        let id = NetnsId { device: stat.st_dev, inode: stat.st_ino };
-        let netns = Self { descriptor: Arc::new(descriptor), id, label: label.into() };
+        let netns = Self::identified(descriptor, label)?;
         // The one way to ask for the sort of a namespace that works without an ioctl.
         match netns.enter(|| ()) {
             Err(error) if error.errno() == Some(Errno::INVAL) => {
@@ -166,6 +153,25 @@ impl Netns {
             entered => entered.map(|()| netns),
         }
     }
+
+    /// A namespace of some sort with its identity.
+    fn identified(descriptor: OwnedFd, label: &str) -> Result<Self> {
+        let system = |errno: Errno| Error::system(format!("look at {label}"), errno);
+        let file_system = rustix::fs::fstatfs(&descriptor).map_err(system)?;
+        if file_system.f_type as i64 != NSFS_MAGIC {
+            return Err(Error::NotANetns(label.to_owned()));
+        }
+        let stat = rustix::fs::fstat(&descriptor).map_err(system)?;
+        let id = NetnsId { device: stat.st_dev, inode: stat.st_ino };
+        Ok(Self { descriptor: Arc::new(descriptor), id, label: label.into() })
+    }
+}
+
+fn open(path: &Path) -> Result<OwnedFd> {
+    // Without NONBLOCK a named pipe in the place of a namespace would block for ever.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| Error::system(format!("open {}", path.display()), errno))
 }
 
 /// The path of a named namespace; a name is one component of a path.

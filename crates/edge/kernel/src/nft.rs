@@ -219,6 +219,50 @@ impl Nft {
     }
 }
 
+/// An object in a message of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// A table.
+    Table(Table),
+    /// A chain and its table.
+    Chain(TableId, Chain),
+    /// A rule.
+    Rule(ListedRule),
+    /// A set or map and its table.
+    Set(TableId, Set),
+    /// How many elements a message brings; what they mean depends on their set.
+    Elements(usize),
+    /// A counter and its table.
+    Counter(TableId, NamedCounter),
+}
+
+/// Reads the objects of one datagram of the kernel, such as a recorded one. Messages about other
+/// things are left out.
+pub fn decode_objects(datagram: &[u8]) -> Result<Vec<Object>, Malformed> {
+    let mut found = Vec::new();
+    for message in wire::messages(datagram) {
+        let message = message?;
+        let [_, number] = message.kind.to_be_bytes();
+        let (family, rest) = split(message.body)?;
+        found.extend(match number {
+            0 => Some(Object::Table(Table::decode(family, rest)?)),
+            3 => Some(Chain::decode(family, rest)?).map(|(table, one)| Object::Chain(table, one)),
+            6 => Some(Object::Rule(ListedRule::decode(family, rest)?)),
+            9 => Set::decode(family, rest)?.map(|(table, one)| Object::Set(table, one)),
+            12 => {
+                let elements = set::decode_elements(rest)?;
+                let ranges = Set::new("", &[DataType::Ipv4]).with_ranges();
+                Some(Object::Elements(set::join(&ranges, elements).len()))
+            }
+            18 => {
+                NamedCounter::decode(family, rest)?.map(|(table, one)| Object::Counter(table, one))
+            }
+            _ => None,
+        });
+    }
+    Ok(found)
+}
+
 fn split(body: &[u8]) -> Result<(u8, &[u8]), Malformed> {
     match body {
         [family, _, _, _, rest @ ..] => Ok((*family, rest)),
