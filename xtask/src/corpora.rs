@@ -9,6 +9,7 @@ mod defaults;
 mod etcd_dump;
 mod etcd_dump_get;
 mod felix_config;
+mod ipam;
 mod keys;
 mod live;
 mod selectors;
@@ -75,6 +76,7 @@ const TOPICS: &[(&str, &[Runner])] = &[
     ("keys", &[keys::run]),
     ("etcd-dump", &[etcd_dump::run, etcd_dump_get::run, client::dumps]),
     ("ctl", &[ctl::run]),
+    ("ipam", &[ipam::run]),
 ];
 
 /// `cargo xtask corpora [--dir DIR] [TOPIC...]`; true when no row failed.

@@ -29,6 +29,7 @@ pub use find::{go_path, lookup, lookup_in};
 pub use meta::OBJECT_META;
 pub use pool::STORED_BLOCK_AFFINITY;
 pub use tables::{has_crd, object_for};
+pub use time::utc;
 
 /// A JSON object with known fields.
 #[derive(Debug)]

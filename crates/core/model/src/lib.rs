@@ -3,7 +3,6 @@
 //! hold a bad value.
 
 pub mod felix;
-pub mod ipam;
 pub mod prepare;
 pub mod present;
 pub mod resource;

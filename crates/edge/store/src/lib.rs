@@ -5,11 +5,12 @@
 //! share it, and a transaction applies in full or not at all. [`Store::watch`] delivers a snapshot
 //! and then every change in order, and repairs itself after anything that can be repaired.
 //!
-//! Calls block, with a deadline. What keys and values mean is known to [`resources`] only.
+//! Calls block, with a deadline. What keys and values mean is known to [`resources`] and [`ipam`].
 
 mod error;
 pub mod etcd;
 mod foreign;
+pub mod ipam;
 mod key_range;
 pub mod resources;
 pub mod sqlite;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use api::keys::ipam::IpamConfig;
-use model::ipam::PoolUsage;
+use ipam::PoolUsage;
 use net::Cidr;
 use store::resources::{Error, Resources};
 

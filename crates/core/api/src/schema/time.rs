@@ -68,6 +68,13 @@ fn days_from_year_zero(year: i64, month: i64, day: i64) -> i64 {
     days_before_year(year) + months + day - 1
 }
 
+/// The time that many seconds after the start of 1970, in UTC.
+pub fn utc(unix_seconds: i64) -> String {
+    // Far beyond the year 9999, and far from overflow.
+    let seconds = unix_seconds.clamp(-62_135_596_800, 253_402_300_799);
+    write(days_from_year_zero(1970, 1, 1) * 86_400 + seconds)
+}
+
 fn write(seconds: i64) -> String {
     let (mut days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // The estimate is never too late, and at most a year or two too early.
@@ -87,7 +94,15 @@ fn write(seconds: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::in_utc;
+    use super::{in_utc, utc};
+
+    #[test]
+    fn seconds_count_from_1970() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(1_794_770_996), "2026-11-15T19:29:56Z");
+        assert_eq!(utc(-1), "1969-12-31T23:59:59Z");
+        assert_eq!(utc(i64::MAX), "9999-12-31T23:59:59Z");
+    }
 
     #[test]
     fn times_are_written_in_utc_and_whole_seconds() {

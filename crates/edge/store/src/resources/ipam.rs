@@ -6,13 +6,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
+use ::ipam::{Borrowed, PoolUsage, borrowed, clear_affinity, holder_of, is_empty, release, usage};
 use api::keys::ipam::{Attribute, Block, Handle, IpamConfig};
 use api::keys::value::{self, Stored, ValueError};
 use api::keys::{AffinityType, BlockAffinityKey, Key, ListOptions};
 use api::{Kind, Problem};
-use model::ipam::{
-    Borrowed, PoolUsage, borrowed, clear_affinity, holder_of, is_empty, release, usage,
-};
 use net::Cidr;
 use serde_json::Value;
 
@@ -200,7 +198,7 @@ impl Resources {
             if going.is_empty() {
                 return Ok(free);
             }
-            let lost = settings::with_cooldown(settings, |it| release(&mut block, &going, it));
+            let lost = release(&mut block, &going, settings::cooldown(settings));
             let mut txn = Txn::default();
             txn.compares.push(Compare::ModRevision(entry.key.clone(), entry.mod_revision));
             let is_unused = is_empty(&block) && block.affinity.is_none();

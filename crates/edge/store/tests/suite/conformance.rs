@@ -9,7 +9,7 @@ use crate::member::{self, Member};
 use crate::view::{View, delete, put, write};
 
 /// Runs a test on a fresh store of each kind.
-fn on_both(test: impl Fn(&Store)) {
+pub(crate) fn on_both(test: impl Fn(&Store)) {
     let directory = tempfile::tempdir().unwrap();
     test(&Store::Sqlite(sqlite::Store::open(directory.path().join("store.db")).unwrap()));
     if member::is_installed() {

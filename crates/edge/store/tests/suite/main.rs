@@ -13,6 +13,7 @@ mod certificates;
 mod conformance;
 mod etcd_faults;
 mod etcd_security;
+mod ipam;
 mod member;
 mod proxy;
 mod side_by_side;

@@ -127,7 +127,7 @@ impl Block {
             sequence_number_for_allocation: BTreeMap::new(),
             deleted: false,
             host_affinity: None,
-            unknown: Unknown::default(),
+            unknown: Unknown::with_null("attributes"),
         })
     }
 

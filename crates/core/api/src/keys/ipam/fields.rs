@@ -15,6 +15,11 @@ pub(super) struct Unknown {
 }
 
 impl Unknown {
+    /// Nothing unknown; the field is written as `null` while it is empty.
+    pub(super) fn with_null(name: &'static str) -> Self {
+        Self { fields: Vec::new(), nulls: vec![name] }
+    }
+
     /// The list or map, or `null` if it is empty and was `null` when it was read.
     pub(super) fn or_null(&self, name: &str, value: Value) -> Value {
         let empty = match &value {

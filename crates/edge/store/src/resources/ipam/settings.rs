@@ -1,24 +1,17 @@
 //! The settings that `ipam configure` writes. They are not the IPAMConfiguration resource.
 
+use ::ipam::Cooldown;
 use api::Kind;
 use api::keys::Key;
 use api::keys::ipam::IpamConfig;
-use model::ipam::Cooldown;
 
 use super::super::{Change, Error, Name, Resources};
 use super::read;
 use crate::{Committed, Compare, KeyValue, Op, Txn};
 
-/// Does something with the cool-down that the settings ask for, counted from now.
-pub(super) fn with_cooldown<T>(settings: &IpamConfig, act: impl FnOnce(Cooldown<'_>) -> T) -> T {
-    if settings.cooldown_seconds <= 0 {
-        return act(Cooldown::None);
-    }
-    let now = jiff::Timestamp::now();
-    let cooldown = jiff::SignedDuration::from_secs(settings.cooldown_seconds);
-    let cutoff = now.checked_sub(cooldown).unwrap_or(jiff::Timestamp::MIN);
-    let text = |time: jiff::Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    act(Cooldown::Since { now: &text(now), cutoff: &text(cutoff) })
+/// The cool-down that the settings ask for, counted from now.
+pub(super) fn cooldown(settings: &IpamConfig) -> Cooldown {
+    Cooldown { now: crate::ipam::now(), seconds: settings.cooldown_seconds }
 }
 
 /// Where the settings lie.

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use api::keys::ipam::Block;
 use net::Cidr;
 
-use super::holders;
+use crate::holders;
+use crate::span::{Span, total, without};
 
 /// How full a block is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,51 +139,6 @@ pub fn borrowed(blocks: &[Block]) -> (Vec<Borrowed>, usize) {
 
 fn clamp(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX).min(i64::MAX.cast_unsigned())
-}
-
-/// A range of addresses of one family, both ends included.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    is_ipv4: bool,
-    first: u128,
-    last: u128,
-}
-
-impl Span {
-    fn of(cidr: Cidr) -> Self {
-        let (first, bits) = match cidr.masked().address() {
-            IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
-            IpAddr::V6(address) => (u128::from(address), 128),
-        };
-        let rest = u32::from(bits - cidr.prefix_len());
-        let host_bits = u128::MAX.checked_shr(128 - rest).unwrap_or(0);
-        Self { is_ipv4: cidr.is_ipv4(), first, last: first | host_bits }
-    }
-
-    fn size(self) -> u128 {
-        (self.last - self.first).saturating_add(1)
-    }
-
-    /// What is left of it without the other.
-    fn minus(self, other: Self) -> impl Iterator<Item = Self> {
-        let is_apart =
-            self.is_ipv4 != other.is_ipv4 || other.last < self.first || self.last < other.first;
-        let before =
-            (!is_apart && self.first < other.first).then(|| Self { last: other.first - 1, ..self });
-        let after =
-            (!is_apart && other.last < self.last).then(|| Self { first: other.last + 1, ..self });
-        is_apart.then_some(self).into_iter().chain(before).chain(after)
-    }
-}
-
-fn without(spans: Vec<Span>, holes: impl Iterator<Item = Cidr>) -> Vec<Span> {
-    holes
-        .map(Span::of)
-        .fold(spans, |spans, hole| spans.into_iter().flat_map(|span| span.minus(hole)).collect())
-}
-
-fn total(spans: &[Span]) -> u128 {
-    spans.iter().fold(0_u128, |sum, span| sum.saturating_add(span.size()))
 }
 
 #[cfg(test)]

@@ -16,6 +16,16 @@ fn sample() -> Value {
     })
 }
 
+fn none() -> Cooldown {
+    Cooldown { now: Moment::default(), seconds: 0 }
+}
+
+/// A cool-down of 30 seconds, seen so many seconds after the start of 2026.
+fn after(seconds: u64) -> Cooldown {
+    let now = Moment::from_nanoseconds((1_767_225_600 + seconds) * 1_000_000_000);
+    Cooldown { now, seconds: 30 }
+}
+
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
@@ -23,8 +33,7 @@ fn ip(text: &str) -> IpAddr {
 #[test]
 fn releasing_frees_renumbers_and_keeps_what_is_unknown() {
     let mut block = Block::decode(&sample()).unwrap();
-    let lost =
-        release(&mut block, &[ip("10.65.0.1"), ip("10.65.0.2"), ip("10.9.9.9")], Cooldown::None);
+    let lost = release(&mut block, &[ip("10.65.0.1"), ip("10.65.0.2"), ip("10.9.9.9")], none());
     assert_eq!(lost, BTreeMap::from([("b".to_owned(), 1)]));
     assert_eq!(
         block.encode(),
@@ -43,8 +52,7 @@ fn releasing_frees_renumbers_and_keeps_what_is_unknown() {
 #[test]
 fn the_first_attribute_goes_and_the_others_move_up() {
     let mut block = Block::decode(&sample()).unwrap();
-    let lost =
-        release(&mut block, &[ip("10.65.0.0"), ip("10.65.0.3"), ip("10.65.0.0")], Cooldown::None);
+    let lost = release(&mut block, &[ip("10.65.0.0"), ip("10.65.0.3"), ip("10.65.0.0")], none());
     assert_eq!(lost, BTreeMap::from([("a".to_owned(), 2)]));
     assert_eq!(block.encode()["allocations"], json!([null, 0, null, null]));
     assert_eq!(block.encode()["unallocated"], json!([2, 0, 3]));
@@ -55,12 +63,12 @@ fn the_first_attribute_goes_and_the_others_move_up() {
 #[test]
 fn an_address_in_cool_down_is_neither_free_nor_released_twice() {
     let mut block = Block::decode(&sample()).unwrap();
-    let early = Cooldown::Since { now: "2026-01-01T00:01:00Z", cutoff: "2026-01-01T00:00:30Z" };
+    let early = after(60);
     assert_eq!(release(&mut block, &[ip("10.65.0.1")], early).len(), 1);
     assert_eq!(block.encode()["allocations"], json!([0, 1, null, 0]));
     assert_eq!(block.encode()["attributes"][1], json!({"releasedAt": "2026-01-01T00:01:00Z"}));
     assert_eq!(release(&mut block, &[ip("10.65.0.1")], early).len(), 0);
-    let late = Cooldown::Since { now: "2026-01-01T00:02:00Z", cutoff: "2026-01-01T00:01:30Z" };
+    let late = after(120);
     release(&mut block, &[ip("10.65.0.0"), ip("10.65.0.3")], late);
     assert_eq!(block.encode()["allocations"], json!([0, null, null, 0]));
     assert_eq!(block.encode()["unallocated"], json!([2, 1]));
@@ -69,7 +77,7 @@ fn an_address_in_cool_down_is_neither_free_nor_released_twice() {
 #[test]
 fn releasing_nothing_changes_nothing() {
     let mut block = Block::decode(&sample()).unwrap();
-    assert!(release(&mut block, &[ip("10.65.0.2"), ip("::1")], Cooldown::None).is_empty());
+    assert!(release(&mut block, &[ip("10.65.0.2"), ip("::1")], none()).is_empty());
     assert_eq!(block.encode(), sample());
 }
 
