@@ -33,13 +33,6 @@ pub(crate) fn run(session: &Session, get: &Get) -> Result<bool, Failure> {
 fn show(session: &Session, get: &Get) -> Result<bool, Failure> {
     let with_namespace = get.all_namespaces || get.namespace.is_some();
     let format = Format::parse(&get.output, with_namespace).map_err(unknown_format)?;
-    if let Store::Sqlite(store) = &session.store
-        && store.is_absent()
-        && matches!(format, Format::Table(_))
-        && !get.watch
-    {
-        complain(&format!("there is no store yet at {}", store.path().display()))?;
-    }
     let Some(typed) = &get.kind else {
         let input = Input::read(&files(&get.filename, get.recursive, get.namespace.as_deref()))?;
         let names = input.objects.iter().map(|given| given.name.clone());
@@ -59,11 +52,22 @@ fn show(session: &Session, get: &Get) -> Result<bool, Failure> {
         };
         return show_named(session, get, &format, names);
     }
+    say_if_absent(session, &format)?;
     let selection = Selection::read(get.selector.as_deref())?;
     let asked = Asked { kind, namespace, selection };
     match &format {
         Format::Table(headings) => show_table(session, &asked, headings),
         _ => stream(session, get, &asked, &format),
+    }
+}
+
+/// An empty table has two meanings; the other one is that nothing was ever written.
+fn say_if_absent(session: &Session, format: &Format) -> Result<(), Failure> {
+    match &session.store {
+        Store::Sqlite(store) if store.is_absent() && matches!(format, Format::Table(_)) => {
+            Ok(complain(&format!("there is no store yet at {}", store.path().display()))?)
+        }
+        _ => Ok(()),
     }
 }
 
