@@ -1,22 +1,23 @@
 //! The multi-call binary: the name it is called by chooses the program.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().peekable();
     let called = arguments.next().unwrap_or_default();
-    if is_calicoctl(&called) {
-        return ctl::calicoctl::run(arguments);
+    let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let first = arguments.peek().map(|first| first.to_string_lossy().into_owned());
+    match (name.as_str(), first.as_deref()) {
+        ("calicoctl", _) => ctl::calicoctl::run(arguments),
+        ("calico" | "calico-ipam", _) => agent::plugin::run(&name),
+        (_, Some("calicoctl")) => ctl::calicoctl::run(arguments.skip(1)),
+        (_, Some("cni")) => agent::plugin::run("calico"),
+        (_, Some("agent")) => {
+            let own = OsString::from("margay agent");
+            agent::run(std::iter::once(own).chain(arguments.skip(1)).collect())
+        }
+        _ => ctl::margay::run(std::iter::once(called).chain(arguments).collect()),
     }
-    if arguments.peek().is_some_and(|first| first == "calicoctl") {
-        arguments.next();
-        return ctl::calicoctl::run(arguments);
-    }
-    ctl::margay::run(std::iter::once(called).chain(arguments).collect())
-}
-
-fn is_calicoctl(called: &OsString) -> bool {
-    Path::new(called).file_name() == Some(OsStr::new("calicoctl"))
 }

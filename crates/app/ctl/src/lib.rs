@@ -15,6 +15,3 @@ pub mod output;
 pub mod settings;
 mod table;
 mod templates;
-
-/// The Calico release whose tools and formats ours stand in for.
-pub const EMULATED_CALICO_VERSION: &str = "v3.32.0";

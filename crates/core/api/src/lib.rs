@@ -17,3 +17,6 @@ pub mod schema;
 pub use carry::{carry_unknown, strip_unknown};
 pub use kind::{Kind, UnknownKind};
 pub use problem::{CalicoError, Problem, Stage};
+
+/// The Calico release whose tools and formats ours stand in for.
+pub const EMULATED_CALICO_VERSION: &str = "v3.32.0";

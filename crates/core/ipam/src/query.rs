@@ -12,6 +12,22 @@ use crate::record::{self, block_key};
 use crate::{Error, Planned, Planner, PoolUsage, Read, usage};
 
 impl Planner<'_> {
+    /// The sequence number under which an address was given, as the plan would leave it: whoever
+    /// releases the address names it, so that a late release frees nothing that was given to
+    /// somebody else since.
+    pub fn sequence_of(&self, address: IpAddr) -> Planned<Option<u64>> {
+        let Some(pool) = self.pool_of(address)? else { return Ok(None) };
+        let Some(cidr) = block_of(address, &pool) else { return Ok(None) };
+        let block = match self.block(cidr) {
+            Ok(Some(block)) => block,
+            Ok(None) | Err(Stop::Failed(_)) => return Ok(None),
+            Err(Stop::Pause(pause)) => return Err(pause),
+        };
+        let ordinal = block.ordinal(address).map(|ordinal| ordinal.to_string());
+        let numbers = &block.sequence_number_for_allocation;
+        Ok(ordinal.and_then(|ordinal| numbers.get(&ordinal).copied()))
+    }
+
     /// The addresses that a handle holds.
     pub fn ips_by_handle(&mut self, handle: &str) -> Planned<Result<Vec<IpAddr>, Error>> {
         let result = self.addresses_of(handle);

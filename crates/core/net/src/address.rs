@@ -89,6 +89,18 @@ impl Cidr {
     }
 }
 
+impl From<IpNet> for Cidr {
+    fn from(network: IpNet) -> Self {
+        Self(network)
+    }
+}
+
+impl From<Cidr> for IpNet {
+    fn from(network: Cidr) -> Self {
+        network.0
+    }
+}
+
 /// Reads `address/length`, or a bare address as a prefix of full length.
 impl FromStr for Cidr {
     type Err = NotACidr;

@@ -54,6 +54,8 @@ pub struct Done<T> {
     pub revision: Option<i64>,
     /// How many transactions were tried.
     pub commits: u32,
+    /// What the transaction wrote.
+    pub plan: Plan,
 }
 
 /// The present time.
@@ -118,7 +120,9 @@ impl Driver {
             let own = answer.as_ref().map(&extra).unwrap_or_default();
             if planned.changes.is_empty() && own.ops.is_empty() {
                 match answer {
-                    Some(answer) => return Ok(Done { answer, revision: None, commits }),
+                    Some(answer) => {
+                        return Ok(Done { answer, revision: None, commits, plan: planned });
+                    }
                     // A full transaction has changes; without any there is no end to this.
                     None => return Err(Error::Contended),
                 }
@@ -126,7 +130,7 @@ impl Driver {
             commits += 1;
             match (self.commit(view, &planned, own)?, answer) {
                 (Attempt::Applied(revision), Some(answer)) => {
-                    return Ok(Done { answer, revision: Some(revision), commits });
+                    return Ok(Done { answer, revision: Some(revision), commits, plan: planned });
                 }
                 // Each part makes the rest smaller; what does not is a conflict with ourselves.
                 (Attempt::Applied(_), None) if commits < PARTS_MAX => attempt = 0,

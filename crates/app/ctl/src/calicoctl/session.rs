@@ -11,9 +11,9 @@ use store::resources::{Manner, Name, Quarantined, Resources};
 
 use super::arguments::Parsed;
 use super::stop::Stop;
-use crate::EMULATED_CALICO_VERSION;
 use crate::bounded;
 use crate::settings::{CALICO_CONFIG_FILE, Surroundings};
+use api::EMULATED_CALICO_VERSION;
 
 /// One run of a command.
 pub(crate) struct Session<'s> {

@@ -8,7 +8,7 @@ use store::resources::Name;
 
 use super::session::Session;
 use super::stop::Stop;
-use crate::EMULATED_CALICO_VERSION;
+use api::EMULATED_CALICO_VERSION;
 
 /// Prints the versions of the program and of the cluster; with `--poll` whenever they change.
 pub(crate) fn run(session: &mut Session<'_>) -> Result<(), Stop> {

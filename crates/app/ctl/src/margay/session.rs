@@ -14,9 +14,9 @@ use super::failure::Failure;
 use super::history::History;
 use super::recorder::{Recorded, Recorder};
 use super::terminal::Terminal;
-use crate::EMULATED_CALICO_VERSION;
 use crate::bounded;
 use crate::settings::Surroundings;
+use api::EMULATED_CALICO_VERSION;
 
 /// The namespace of objects that name none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";

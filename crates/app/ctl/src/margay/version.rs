@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::session::{Session, name_of};
 use super::structured;
 use super::terminal::Terminal;
-use crate::EMULATED_CALICO_VERSION;
+use api::EMULATED_CALICO_VERSION;
 
 /// Shows the versions of this program and, unless told not to, of the cluster.
 pub(crate) fn run(

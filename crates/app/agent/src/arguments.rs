@@ -1,0 +1,39 @@
+//! The command line of the agent.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+use net::Cidr;
+
+/// Runs this node's network: pod interfaces, addresses, routes and the packet filter.
+///
+/// The agent is the only one that changes this node's kernel; the CNI plugin asks it. It may be
+/// restarted at any moment: pods keep their network, and calls that come meanwhile wait.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "margay agent",
+    after_help = "Examples:
+  margay agent --node n1 --address 192.168.0.11/24
+  DATASTORE_TYPE=etcdv3 ETCD_ENDPOINTS=http://10.0.0.1:2379 margay agent"
+)]
+pub(crate) struct Arguments {
+    /// The node's name in the datastore [default: the host's name]
+    #[arg(long, env = "NODENAME")]
+    pub(crate) node: Option<String>,
+    /// An address by which other nodes reach this one, with its subnet; one for each family
+    #[arg(long, value_name = "CIDR")]
+    pub(crate) address: Vec<Cidr>,
+    /// The folder for what survives a reboot
+    #[arg(long, env = "MARGAY_STATE_DIR", default_value = "/var/lib/margay")]
+    pub(crate) state_dir: PathBuf,
+    /// The folder for the socket
+    #[arg(long, env = "MARGAY_RUN_DIR", default_value = "/run/margay")]
+    pub(crate) run_dir: PathBuf,
+    /// Where to serve /liveness, /readiness and /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Serves the socket on standard input; for the supervisor
+    #[arg(long, hide = true)]
+    pub(crate) dataplane: bool,
+}

@@ -1,0 +1,132 @@
+//! The dataplane process: the only client of the datastore on this node, and the only one that
+//! changes its kernel.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kernel::{Monitor, Topic};
+use store::Event;
+
+use crate::arguments::Arguments;
+use crate::node::{self, Node, Settings};
+use crate::supervisor::say;
+use crate::{register, server};
+
+/// How long the kernel must be quiet before its routes are compared again.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// Why the agent cannot run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Another agent serves the socket.
+    #[error("an agent already listens at {}", .0.display())]
+    AlreadyRunning(PathBuf),
+    /// The settings do not say which datastore.
+    #[error("{0}")]
+    Settings(String),
+    /// A file or socket.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The node.
+    #[error("{0}")]
+    Node(#[from] node::Error),
+    /// The datastore.
+    #[error("{0}")]
+    Store(#[from] store::Error),
+    /// The kernel.
+    #[error("{0}")]
+    Kernel(#[from] kernel::Error),
+}
+
+/// Runs until the process is ended.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
+    // The socket lives in the supervisor: without it nobody could call this process.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+        .map_err(io::Error::from)?;
+    let name = arguments.node.clone().unwrap_or_else(|| {
+        rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
+    });
+    let store = register::open_store(arguments)?;
+    register::register(&store, &name, &arguments.address)?;
+    let settings = Settings { name, state: arguments.state_dir.clone(), has_agent: true };
+    let node = Arc::new(Node::open(&settings, store)?);
+    follow_kernel(&node)?;
+    let follower = Arc::clone(&node);
+    let (tell, in_sync) = std::sync::mpsc::channel();
+    std::thread::Builder::new()
+        .name("watch".into())
+        .spawn(move || follow_store(&follower, tell))?;
+    // Nothing is removed from the kernel before everything was read.
+    let _ = in_sync.recv();
+    for failure in node.recover() {
+        say(&format!("to be tried again: {failure}"));
+    }
+    let listener = server::inherited()?;
+    register::ready();
+    server::serve(&node, &listener)?;
+    Ok(())
+}
+
+fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
+    let mut watch = node.store().watch("/calico/");
+    let mut is_in_sync = false;
+    loop {
+        let mut next = watch.next(Duration::from_secs(1));
+        let mut has_news = false;
+        let mut newest = 0;
+        while let Some(event) = next {
+            match event {
+                Event::Put(entry) => {
+                    node.observe(&entry.key, Some(&entry.value), entry.mod_revision);
+                    newest = newest.max(entry.mod_revision);
+                    has_news = true;
+                }
+                Event::Delete { key, mod_revision } => {
+                    node.observe(&key, None, mod_revision);
+                    newest = newest.max(mod_revision);
+                    has_news = true;
+                }
+                Event::InSync(revision) => {
+                    newest = newest.max(revision);
+                    is_in_sync = true;
+                    has_news = true;
+                }
+                Event::Disconnected { endpoint, error, .. } => {
+                    say(&format!("the datastore at {endpoint} does not answer: {error}"));
+                }
+            }
+            next = watch.next(Duration::ZERO);
+        }
+        if is_in_sync && has_news {
+            node.in_sync(newest);
+            flush(node);
+            let _ = tell.send(());
+        }
+    }
+}
+
+/// Compares again when somebody changes routes, links or our table.
+fn follow_kernel(node: &Arc<Node>) -> Result<(), Error> {
+    let mut monitor = Monitor::open(None, &[Topic::Links, Topic::Routes])?;
+    let node = Arc::clone(node);
+    std::thread::Builder::new().name("kernel".into()).spawn(move || {
+        loop {
+            match monitor.next(Duration::from_secs(3600)) {
+                Ok(None) => continue,
+                Ok(Some(_)) | Err(_) => {}
+            }
+            while matches!(monitor.next(SETTLE), Ok(Some(_))) {}
+            node.doubt();
+            flush(&node);
+        }
+    })?;
+    Ok(())
+}
+
+fn flush(node: &Node) {
+    if let Err(error) = node.flush() {
+        say(&format!("the kernel could not be brought up to date: {error}"));
+    }
+}

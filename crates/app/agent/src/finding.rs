@@ -1,0 +1,83 @@
+//! Contradictions and troubles that the agent sees, each with a stable code, its cause in the
+//! user's words and a remedy that can be pasted.
+
+use intent::Hop;
+use net::Cidr;
+use serde::{Deserialize, Serialize};
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// Something works less well than it should.
+    Degraded,
+    /// Something does not work.
+    Broken,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Finding {
+    /// Its stable code.
+    pub(crate) code: String,
+    /// How bad it is.
+    pub(crate) severity: Severity,
+    /// The part of the status that it belongs to.
+    pub(crate) cause: String,
+    /// What is wrong, in one line.
+    pub(crate) problem: String,
+    /// What to type; empty if nothing helps but waiting.
+    pub(crate) fix: String,
+}
+
+impl Finding {
+    fn new(code: &str, severity: Severity, cause: &str, problem: String, fix: String) -> Self {
+        Self { code: code.to_owned(), severity, cause: cause.to_owned(), problem, fix }
+    }
+
+    /// A sandbox has no interface to route to.
+    pub(crate) fn interface_missing(destination: Cidr, interface: &str) -> Self {
+        let problem = format!("{destination} has no route: its interface {interface} is missing");
+        let fix = "delete the pod; its runtime makes it anew".to_owned();
+        Self::new("MG-ROUTE-001", Severity::Broken, "ROUTES", problem, fix)
+    }
+
+    /// Somebody else has a route to the same place.
+    pub(crate) fn foreign_route(destination: Cidr) -> Self {
+        let problem = format!("{destination} is routed by another program; its route was left");
+        let fix = format!("ip route show {destination}      (remove it if it is not wanted)");
+        Self::new("MG-ROUTE-002", Severity::Broken, "ROUTES", problem, fix)
+    }
+
+    /// A node cannot be a next hop.
+    pub(crate) fn gateway_unreachable(destination: Cidr, hop: &Hop, error: &kernel::Error) -> Self {
+        let via = match hop {
+            Hop::Node(address) => address.to_string(),
+            _ => String::new(),
+        };
+        let problem =
+            format!("{destination} has no route: {via} is on no connected subnet ({error})");
+        let fix = "margay get nodes -o wide      (is that node's address right?)".to_owned();
+        Self::new("MG-ROUTE-003", Severity::Broken, "ROUTES", problem, fix)
+    }
+
+    /// The kernel did not take a route.
+    pub(crate) fn route_refused(destination: Cidr, error: &kernel::Error) -> Self {
+        let problem = format!("{destination} has no route: {error}");
+        Self::new("MG-ROUTE-004", Severity::Broken, "ROUTES", problem, String::new())
+    }
+
+    /// A block's node has no address of the block's family.
+    pub(crate) fn no_address(destination: Cidr, node: &str) -> Self {
+        let problem = format!("{destination} has no route: node {node} has no address");
+        let fix = format!("margay get node {node} -o yaml      (spec.bgp)");
+        Self::new("MG-ROUTE-005", Severity::Broken, "ROUTES", problem, fix)
+    }
+
+    /// An object in the datastore cannot be used.
+    pub(crate) fn quarantined(key: &str, problems: &[String]) -> Self {
+        let problem = format!("{key} is not used: {}", problems.join("; "));
+        let fix = "put the object right, or delete it: margay get … -o yaml".to_owned();
+        Self::new("MG-DATA-001", Severity::Degraded, "DATAPLANE", problem, fix)
+    }
+}

@@ -1,0 +1,23 @@
+//! The node's agent and the CNI plugin: wiring and life cycle.
+//!
+//! What a sandbox is and which steps it takes is [`sandbox`]'s; what the kernel should hold is
+//! [`intent`]'s; who gets which address is [`ipam`]'s. Here they meet a datastore, a kernel and a
+//! runtime that calls.
+
+mod addresses;
+mod arguments;
+mod dataplane;
+mod delegate;
+mod filter;
+mod finding;
+mod node;
+pub mod plugin;
+mod register;
+mod routes;
+mod sandboxes;
+mod serve;
+mod server;
+mod supervisor;
+mod wire;
+
+pub use supervisor::run;

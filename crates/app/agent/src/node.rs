@@ -1,0 +1,261 @@
+//! One node: its records in the datastore, its kernel, its journal, and what connects them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use host::events::Events;
+use host::journal::Journal;
+use intent::{Changed, Inputs};
+use ipam::{Moment, Plan, Planned, Planner, View};
+use kernel::{Netlink, Netns};
+use sandbox::life::Step;
+use store::Store;
+use store::ipam::Driver;
+
+use crate::filter::FilterTable;
+use crate::finding::Finding;
+use crate::routes::RouteTable;
+use crate::sandboxes::Turns;
+
+/// Where a node keeps its files, and who it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The node's name in the datastore.
+    pub(crate) name: String,
+    /// The folder that survives a reboot.
+    pub(crate) state: PathBuf,
+    /// Whether an agent runs, or a plugin acts alone.
+    pub(crate) has_agent: bool,
+}
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) boot: String,
+    pub(crate) here: Netns,
+    pub(crate) journal: Journal,
+    pub(crate) turns: Turns,
+    pub(crate) events: Events,
+    store: Store,
+    records: Driver,
+    /// What is known of the records: hints, which every transaction checks.
+    view: Mutex<View>,
+    dataplane: Mutex<Dataplane>,
+    has_agent: bool,
+}
+
+/// What the kernel should hold, and what holds it.
+#[derive(Debug)]
+struct Dataplane {
+    inputs: Inputs,
+    routes: RouteTable,
+    filter: FilterTable,
+    changed: Changed,
+    findings: Vec<Finding>,
+    /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
+    /// them is out of date.
+    ahead: BTreeMap<String, i64>,
+}
+
+/// Why a node cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The kernel.
+    #[error("{0}")]
+    Kernel(#[from] kernel::Error),
+    /// The datastore.
+    #[error("{0}")]
+    Store(#[from] store::Error),
+    /// A file.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl Node {
+    /// Opens a node. Nothing is changed yet.
+    pub(crate) fn open(settings: &Settings, store: Store) -> Result<Self, Error> {
+        let here = Netns::current()?;
+        let (journal, unreadable) = Journal::open(settings.state.join("sandboxes"))?;
+        let events = Events::open(settings.state.join("events.jsonl"));
+        for file in unreadable {
+            let place = file.path.display();
+            events.note("quarantine", &format!("journal file put aside: {place}: {}", file.why));
+        }
+        let dataplane = Dataplane {
+            inputs: Inputs::new(&settings.name),
+            routes: RouteTable::new(Netlink::in_netns(&here)?),
+            filter: FilterTable::new(&here)?,
+            changed: Changed { routes: true, filter: true },
+            findings: Vec::new(),
+            ahead: BTreeMap::new(),
+        };
+        Ok(Self {
+            name: settings.name.clone(),
+            boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
+            here,
+            journal,
+            turns: Turns::default(),
+            events,
+            records: Driver::new(store.clone()),
+            view: Mutex::new(View::default()),
+            store,
+            dataplane: Mutex::new(dataplane),
+            has_agent: settings.has_agent,
+        })
+    }
+
+    /// The datastore.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn has_agent(&self) -> bool {
+        self.has_agent
+    }
+
+    /// Reads everything once; for a plugin that acts alone.
+    pub(crate) fn load(&self) -> Result<(), Error> {
+        let mut dataplane = self.dataplane();
+        for prefix in Inputs::prefixes() {
+            for entry in self.store.list(prefix)?.entries {
+                let changed = dataplane.inputs.absorb(&entry.key, Some(&entry.value));
+                dataplane.changed |= changed;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a change that the datastore reports.
+    pub(crate) fn observe(&self, key: &str, value: Option<&[u8]>, revision: i64) {
+        let entry = value.map(|value| (value.to_vec(), revision));
+        self.view().observe(key, entry, revision);
+        let mut dataplane = self.dataplane();
+        match dataplane.ahead.get(key) {
+            Some(ahead) if *ahead > revision => return,
+            _ => dataplane.ahead.remove(key),
+        };
+        let changed = dataplane.inputs.absorb(key, value);
+        dataplane.changed |= changed;
+    }
+
+    /// Takes a change of our own, before the datastore reports it back.
+    pub(crate) fn absorb(&self, (plan, revision): &(Plan, i64)) {
+        let mut dataplane = self.dataplane();
+        for change in &plan.changes {
+            let changed = dataplane.inputs.absorb(&change.key, change.value.as_deref());
+            dataplane.changed |= changed;
+            if self.has_agent {
+                dataplane.ahead.insert(change.key.clone(), *revision);
+            }
+        }
+    }
+
+    /// Makes the kernel what it should be.
+    pub(crate) fn flush(&self) -> Result<(), kernel::Error> {
+        let mut dataplane = self.dataplane();
+        let dataplane = &mut *dataplane;
+        let changed = std::mem::take(&mut dataplane.changed);
+        let result = dataplane.apply(changed);
+        if result.is_err() {
+            dataplane.changed |= changed;
+        }
+        result
+    }
+
+    /// Somebody else may have changed the kernel: everything is compared again.
+    pub(crate) fn doubt(&self) {
+        let mut dataplane = self.dataplane();
+        dataplane.routes.doubt();
+        dataplane.filter.doubt();
+        dataplane.changed = Changed { routes: true, filter: true };
+    }
+
+    /// What is wrong.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let dataplane = self.dataplane();
+        let quarantined = dataplane.inputs.quarantined().iter();
+        let bad = quarantined.map(|(key, problems)| Finding::quarantined(key, problems));
+        dataplane.findings.iter().cloned().chain(bad).collect()
+    }
+
+    /// Changes records in one transaction.
+    pub(crate) fn transact<T>(
+        &self,
+        operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
+    ) -> Result<T, store::ipam::Error> {
+        self.transact_with_changes(operations).map(|(answer, _)| answer)
+    }
+
+    /// The same, and what was written at which revision.
+    pub(crate) fn transact_with_changes<T>(
+        &self,
+        operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
+    ) -> Result<(T, (Plan, i64)), store::ipam::Error> {
+        let done = self.records.run(&mut self.view(), operations)?;
+        Ok((done.answer, (done.plan, done.revision.unwrap_or_default())))
+    }
+
+    /// Everything up to a revision was observed: what was read as a whole is still known as one.
+    pub(crate) fn in_sync(&self, revision: i64) {
+        let mut view = self.view();
+        for prefix in ["/calico/ipam/v2/", "/calico/resources/v3/projectcalico.org/"] {
+            view.advance(prefix, revision);
+        }
+    }
+
+    pub(crate) fn note(&self, text: &str) {
+        self.events.note("ignored", text);
+    }
+
+    /// Six random bytes.
+    pub(crate) fn random(&self) -> [u8; 6] {
+        let bytes = uuid::Uuid::new_v4().into_bytes();
+        [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]
+    }
+
+    pub(crate) fn uid(&self) -> String {
+        uuid::Uuid::new_v4().to_string()
+    }
+
+    /// A place where a test ends the process.
+    pub(crate) fn fault(&self, step: Step, when: &str) {
+        let wanted = std::env::var("MARGAY_FAULT").unwrap_or_default();
+        if wanted == format!("{when}-{}", step.name()) {
+            std::process::abort();
+        }
+    }
+
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn dataplane(&self) -> MutexGuard<'_, Dataplane> {
+        self.dataplane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Dataplane {
+    fn apply(&mut self, changed: Changed) -> Result<(), kernel::Error> {
+        // Closed before reachable: the filter knows a sandbox before any route leads to it.
+        if changed.filter {
+            self.filter.apply(&self.inputs.filter())?;
+        }
+        if changed.routes {
+            let (wanted, unroutable) = self.inputs.routes();
+            self.findings = self.routes.apply(&wanted)?;
+            let lost = unroutable.iter().map(|it| Finding::no_address(it.destination, &it.node));
+            self.findings.extend(lost);
+        }
+        Ok(())
+    }
+}
+
+/// The present time.
+pub(crate) fn now() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment::from_nanoseconds(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,153 @@
+//! The CNI plugin: short-lived, called by a container runtime.
+//!
+//! Where an agent runs, the plugin opens the container's namespace, hands the call over and prints
+//! the answer. Where none was ever set up, it runs the agent's code for this one call in its own
+//! process, under a lock, with the datastore that the network configuration names.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use sandbox::call::{Call, Command};
+use sandbox::failure::{Code, Failure};
+use sandbox::netconf::NetConf;
+use sandbox::version::Version;
+
+use crate::delegate;
+use crate::serve;
+use host::protocol::{self, Question, Reply};
+
+/// The most that is read of standard input.
+const INPUT_MAX: u64 = 4 << 20;
+/// How long a restarting agent is waited for.
+const AGENT_WAIT: Duration = Duration::from_secs(20);
+/// How long an agent may take for one call.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// Runs as the plugin of this name.
+pub fn run(plugin: &str) -> ExitCode {
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| name.starts_with("CNI_"))
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
+        .collect();
+    let mut input = Vec::new();
+    let read = io::stdin().take(INPUT_MAX).read_to_end(&mut input);
+    let reply = match read {
+        Ok(_) => call(plugin, environment, &input),
+        Err(error) => serve::refused(&Failure::new(Code::Io, format!("standard input: {error}"))),
+    };
+    let mut output = io::stdout().lock();
+    let printed = output.write_all(reply.output.as_bytes()).and_then(|()| output.flush());
+    match printed {
+        Ok(()) => ExitCode::from(reply.status),
+        Err(_) => ExitCode::from(1),
+    }
+}
+
+fn call(plugin: &str, environment: BTreeMap<String, String>, input: &[u8]) -> Reply {
+    match try_call(plugin, environment, input) {
+        Ok(reply) => reply,
+        Err(failure) => serve::refused(&failure),
+    }
+}
+
+fn try_call(
+    plugin: &str,
+    environment: BTreeMap<String, String>,
+    input: &[u8],
+) -> Result<Reply, Failure> {
+    let call = Call::read(&environment, input)?;
+    if call.command == Command::Version {
+        return Ok(serve::printed(&Version::report()));
+    }
+    let conf = NetConf::read(&call.configuration)?;
+    let netns = open_netns(&call)?;
+    let delegated = match plugin {
+        "calico" => delegate::before(&call, &conf)?,
+        _ => None,
+    };
+    let question = Question {
+        plugin: plugin.to_owned(),
+        environment,
+        input: String::from_utf8_lossy(input).into_owned(),
+        delegated: delegated.clone(),
+    };
+    let reply = match agent_socket(&conf) {
+        Some(socket) => ask_agent(&socket, &question, netns.as_ref(), call.command),
+        None => serve::directly(&question, netns),
+    };
+    let failed = reply.as_ref().map_or(true, |reply| reply.status != 0);
+    if delegated.is_some() && call.command == Command::Add && failed {
+        // The other address manager has given addresses that nobody will use.
+        let _ = delegate::call(&call, &conf, Command::Del);
+    }
+    if call.command == Command::Del && !failed && plugin == "calico" {
+        delegate::after(&call, &conf)?;
+    }
+    reply
+}
+
+/// DEL goes on without: the namespace may be gone, and the rest is still to be done.
+fn open_netns(call: &Call) -> Result<Option<OwnedFd>, Failure> {
+    if call.netns.is_empty() {
+        return Ok(None);
+    }
+    match File::open(&call.netns) {
+        Ok(file) => Ok(Some(file.into())),
+        Err(_) if call.command == Command::Del => Ok(None),
+        Err(error) => {
+            let message = format!("CNI_NETNS {}: {error}", call.netns);
+            Err(Failure::new(Code::InvalidEnvironment, message)
+                .with_details("the container is gone, or its runtime names another path"))
+        }
+    }
+}
+
+/// Where the agent listens, if one was set up here.
+fn agent_socket(conf: &NetConf) -> Option<PathBuf> {
+    if !conf.agent_socket.is_empty() {
+        return Some(PathBuf::from(&conf.agent_socket));
+    }
+    let usual = Path::new("/run/margay/agent.sock");
+    let was_set_up = usual.exists() || Path::new("/var/lib/margay/agent").exists();
+    was_set_up.then(|| usual.to_owned())
+}
+
+fn ask_agent(
+    socket: &Path,
+    question: &Question,
+    netns: Option<&OwnedFd>,
+    command: Command,
+) -> Result<Reply, Failure> {
+    let started = Instant::now();
+    loop {
+        let why = match ask_once(socket, question, netns) {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        if started.elapsed() > AGENT_WAIT {
+            let message = format!(
+                "{}: the agent at {} does not answer: {why}",
+                command.name(),
+                socket.display()
+            );
+            return Err(Failure::new(Code::TryAgainLater, message)
+                .with_details("margay status      (is the agent running on this node?)"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn ask_once(socket: &Path, question: &Question, netns: Option<&OwnedFd>) -> io::Result<Reply> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_write_timeout(Some(ANSWER_WAIT))?;
+    stream.set_read_timeout(Some(ANSWER_WAIT))?;
+    protocol::ask(&stream, question, netns)?;
+    protocol::receive(&stream)
+}

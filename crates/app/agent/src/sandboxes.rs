@@ -1,0 +1,449 @@
+//! Brings sandboxes up and takes them down, step by step, with the journal written in between.
+//!
+//! The steps and their order are [`sandbox::life`]'s; here they are performed. Calls for one
+//! sandbox take turns. Whatever fails on the way up is taken down again before the runtime hears
+//! of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::Kind;
+use kernel::{LinkName, Netlink, Netns};
+use sandbox::answer::{Answer, Interfaces, Route};
+use sandbox::call::Call;
+use sandbox::claim::{self, CALICO_IPAM, Fresh, Wish};
+use sandbox::failure::{Code, Failure};
+use sandbox::identity::{Held, Identity, Workload};
+use sandbox::life::{NetnsId, Phase, Record, Step, Target};
+use sandbox::netconf::NetConf;
+use sandbox::wiring::{self, Wiring};
+
+use crate::addresses::unavailable;
+use crate::node::Node;
+use crate::wire;
+
+/// What an ADD asks for, once it is understood.
+#[derive(Debug)]
+pub(crate) struct Addition {
+    /// The network configuration.
+    pub(crate) conf: NetConf,
+    /// Which addresses it gets; without our address manager, none.
+    pub(crate) wish: Wish,
+    /// What another address manager answered.
+    pub(crate) delegated: Option<Answer>,
+    /// The MTU of the pair, if it is decided.
+    pub(crate) mtu: Option<u32>,
+}
+
+/// Who is being served, so that calls for one sandbox take turns.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<BTreeMap<Identity, Arc<Mutex<()>>>>);
+
+impl Turns {
+    fn of(&self, identity: &Identity) -> Arc<Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(identity.clone()).or_default().clone()
+    }
+}
+
+impl Node {
+    /// Gives a container its interface.
+    pub(crate) fn add(&self, call: &Call, netns: &Netns, addition: &Addition) -> Result<Answer, Failure> {
+        let identity = Identity::of(call);
+        let turn = self.turns.of(&identity);
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(record) = self.journal.get(&identity) {
+            if self.is_the_same(&record, netns, &addition.conf)? {
+                return Ok(answer_of(&record, &[]));
+            }
+            self.drive(record, Target::Gone, None)?;
+        }
+        let record = self.new_record(call, netns, addition)?;
+        self.write(&record)?;
+        let up = self.bring_up(record.clone(), netns, addition);
+        if up.is_err() {
+            // What cannot be taken back now stays in the journal, and is taken back later.
+            let left = self.journal.get(&identity).unwrap_or(record);
+            let _ = self.drive(left, Target::Gone, Some(netns));
+        }
+        up
+    }
+
+    /// Takes the interface of a container back.
+    pub(crate) fn del(&self, call: &Call, conf: &NetConf, netns: Option<&Netns>) -> Result<(), Failure> {
+        let identity = Identity::of(call);
+        let turn = self.turns.of(&identity);
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = match self.journal.get(&identity) {
+            Some(record) if record.network == conf.name => record,
+            Some(_) => return Ok(()),
+            None => self.stranger(call, conf, netns)?,
+        };
+        match self.drive(record, Target::Gone, netns) {
+            Err(failure) if failure.code == Code::TryAgainLater && self.has_agent() => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Looks whether everything is as ADD left it.
+    pub(crate) fn check(&self, call: &Call, netns: &Netns) -> Result<(), Failure> {
+        let identity = Identity::of(call);
+        let Some(record) = self.journal.get(&identity) else {
+            return Err(Failure::new(
+                Code::UnknownContainer,
+                format!("{identity} was never added"),
+            )
+            .with_details("the runtime must call ADD first"));
+        };
+        let mut faults = wire::faults(&self.here, netns, &identity, &record.wiring)
+            .map_err(|error| failed(&identity, "look at", &error))?;
+        if record.phase != Phase::Ready {
+            faults.insert(0, "its ADD was never finished".to_owned());
+        }
+        let key = endpoint_key(&record);
+        let stored = self.transact(|planner| planner.get(&key)).map_err(unavailable)?;
+        if stored.is_none() {
+            faults.push(format!("its endpoint {} is missing from the datastore", record.endpoint));
+        }
+        match faults.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::plugin(format!("{identity}: {}", faults.join("; ")))
+                .with_details("delete the container; its runtime makes it anew")),
+        }
+    }
+
+    /// Takes everything of a network back but these attachments.
+    pub(crate) fn collect(&self, network: &str, valid: &BTreeSet<Identity>) -> Result<(), Failure> {
+        let mut failures = Vec::new();
+        for record in self.journal.all() {
+            if record.network != network || valid.contains(&record.identity) {
+                continue;
+            }
+            let turn = self.turns.of(&record.identity);
+            let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(failure) = self.drive(record, Target::Gone, None) {
+                failures.push(failure.to_string());
+            }
+        }
+        match failures.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::plugin(failures.join("; "))),
+        }
+    }
+
+    /// After a start: what was under way is taken back, what was leaving leaves.
+    pub(crate) fn recover(&self) -> Vec<Failure> {
+        let unfinished = self
+            .journal
+            .all()
+            .into_iter()
+            .filter(|record| record.phase != Phase::Ready || record.boot != self.boot);
+        unfinished.filter_map(|record| self.drive(record, Target::Gone, None).err()).collect()
+    }
+
+    fn is_the_same(&self, record: &Record, netns: &Netns, conf: &NetConf) -> Result<bool, Failure> {
+        let is_ready = record.phase == Phase::Ready && record.boot == self.boot;
+        if is_ready && record.network != conf.name {
+            return Err(Failure::new(
+                Code::InvalidEnvironment,
+                format!("{} is attached to network {}", record.identity, record.network),
+            )
+            .with_details("an interface is in one network; name another interface (CNI_IFNAME)"));
+        }
+        Ok(is_ready && record.netns == netns_id(netns))
+    }
+
+    fn new_record(
+        &self,
+        call: &Call,
+        netns: &Netns,
+        addition: &Addition,
+    ) -> Result<Record, Failure> {
+        let identity = Identity::of(call);
+        let workload = Workload::of(call);
+        let conf = &addition.conf;
+        let host_interface = self.free_host_interface(&identity, &workload)?;
+        let is_pod = matches!(workload, Workload::Pod { .. });
+        let named = addition.delegated.iter().flat_map(|answer| &answer.routes);
+        let mut routes: Vec<_> = named.map(|route| route.destination).collect();
+        if !is_pod || routes.is_empty() {
+            routes = wiring::default_routes();
+        } else if conf.include_default_routes {
+            routes.splice(0..0, wiring::default_routes());
+        }
+        let given = addition.delegated.iter().flat_map(|answer| &answer.addresses);
+        let addresses: Vec<Held> =
+            given.map(|network| Held { network: *network, sequence: None }).collect();
+        let wiring = Wiring {
+            host_interface,
+            container_interface: call.interface.clone(),
+            mac: wiring::mac_from(self.random()),
+            mtu: addition.mtu,
+            queues: u32::try_from(conf.num_queues).unwrap_or(1).max(1),
+            addresses: addresses.iter().map(|held| held.network.address()).collect(),
+            routes,
+            allow_forwarding: conf.container_settings.allow_ip_forwarding,
+        };
+        Ok(Record {
+            endpoint: workload.endpoint_name(&self.name, &identity)?,
+            identity,
+            network: conf.name.clone(),
+            workload,
+            node: self.name.clone(),
+            boot: self.boot.clone(),
+            netns: netns_id(netns),
+            netns_path: call.netns.clone(),
+            ipam: conf.ipam.plugin.clone(),
+            addresses,
+            wiring,
+            phase: Phase::Claiming,
+        })
+    }
+
+    /// The usual name, unless another live sandbox has it. The interface of an earlier sandbox of
+    /// the same pod makes room: its address stays with its own sandbox until that one leaves.
+    fn free_host_interface(
+        &self,
+        identity: &Identity,
+        workload: &Workload,
+    ) -> Result<String, Failure> {
+        let usual = workload.host_interface(identity);
+        let look = || -> kernel::Result<Option<Identity>> {
+            let link = Netlink::in_netns(&self.here)?.link_by_name(&LinkName::new(&usual)?)?;
+            Ok(link.and_then(|link| link.alias).as_deref().and_then(Identity::from_alias))
+        };
+        let owner = look().map_err(|error| failed(identity, "look at", &error))?;
+        match (owner, workload) {
+            (Some(owner), Workload::Plain) if owner != *identity => {
+                Ok(identity.spare_host_interface())
+            }
+            _ => Ok(usual),
+        }
+    }
+
+    fn bring_up(
+        &self,
+        mut record: Record,
+        netns: &Netns,
+        addition: &Addition,
+    ) -> Result<Answer, Failure> {
+        while let Some(step) = record.next(Target::Up) {
+            self.fault(step, "before");
+            match step {
+                Step::Claim => self.claim(&mut record, addition)?,
+                Step::Wire => wire::wire(&self.here, netns, &record.identity, &record.wiring)
+                    .map_err(|error| failed(&record.identity, step.name(), &error))?,
+                Step::Open => self.let_pass(&record)?,
+                Step::Leave | Step::Unwire | Step::Release => {
+                    unreachable!("a sandbox on its way up does not leave")
+                }
+            }
+            self.fault(step, "after");
+            record.phase = record.after(step).expect("only a release ends a record");
+            self.write(&record)?;
+        }
+        let reported: Vec<Route> = match &addition.delegated {
+            Some(answer) => answer.routes.clone(),
+            None => {
+                let networks = record.addresses.iter().map(|held| held.network);
+                networks.map(|destination| Route { destination, gateway: None }).collect()
+            }
+        };
+        Ok(answer_of(&record, &reported))
+    }
+
+    /// Addresses, endpoint and profile, in one transaction.
+    fn claim(&self, record: &mut Record, addition: &Addition) -> Result<(), Failure> {
+        let fresh = Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() };
+        let is_ours = record.ipam == CALICO_IPAM;
+        let with_profile = addition.conf.policy.kind.is_empty();
+        let started = record.clone();
+        let (claimed, changes) = self
+            .transact_with_changes(|planner| {
+                if let Err(failure) = claim::ready(planner)? {
+                    return Ok(Err(failure));
+                }
+                let mut record = started.clone();
+                if is_ours {
+                    match claim::assign(
+                        planner,
+                        &record.node,
+                        &record.handle(),
+                        &record.workload,
+                        &addition.wish,
+                    )? {
+                        Ok(held) => {
+                            record.wiring = claim::with_addresses(&record.wiring, &held);
+                            record.addresses = held;
+                        }
+                        Err(failure) => return Ok(Err(failure)),
+                    }
+                }
+                if record.addresses.is_empty() {
+                    let message = "IPAM plugin returned no IP addresses in result";
+                    return Ok(Err(Failure::plugin(message)));
+                }
+                let profiles = match with_profile {
+                    true => vec![record.network.clone()],
+                    false => Vec::new(),
+                };
+                let labels = addition.conf.labels();
+                if let Err(failure) =
+                    claim::record_endpoint(planner, &record, labels, profiles, &fresh)?
+                {
+                    return Ok(Err(failure));
+                }
+                if with_profile {
+                    claim::ensure_profile(planner, &record.network, &record.workload, &fresh)?;
+                }
+                Ok(Ok(record))
+            })
+            .map_err(unavailable)?;
+        *record = claimed?;
+        self.absorb(&changes);
+        Ok(())
+    }
+
+    fn let_pass(&self, record: &Record) -> Result<(), Failure> {
+        self.flush().map_err(|error| failed(&record.identity, "open", &error))
+    }
+
+    /// Performs what is left to do until the target is reached.
+    fn drive(
+        &self,
+        mut record: Record,
+        target: Target,
+        netns: Option<&Netns>,
+    ) -> Result<(), Failure> {
+        while let Some(step) = record.next(target) {
+            self.fault(step, "before");
+            match step {
+                Step::Leave => {}
+                Step::Unwire => self.unwire(&record, netns)?,
+                Step::Release => self.release(&record)?,
+                Step::Claim | Step::Wire | Step::Open => return Ok(()),
+            }
+            self.fault(step, "after");
+            match record.after(step) {
+                Some(phase) => {
+                    record.phase = phase;
+                    self.write(&record)?;
+                }
+                None => {
+                    let forgotten = self.journal.forget(&record.identity);
+                    return forgotten.map_err(|error| failed(&record.identity, "forget", &error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unwire(&self, record: &Record, netns: Option<&Netns>) -> Result<(), Failure> {
+        let identity = &record.identity;
+        wire::unwire(&self.here, identity, &record.wiring.host_interface)
+            .map_err(|error| failed(identity, "unwire", &error))?;
+        if let Some(netns) = netns {
+            wire::unwire_inside(netns, &record.wiring.container_interface)
+                .map_err(|error| failed(identity, "unwire", &error))?;
+        }
+        Ok(())
+    }
+
+    fn release(&self, record: &Record) -> Result<(), Failure> {
+        let others = self.addresses_of_others(record);
+        let (released, changes) = self
+            .transact_with_changes(|planner| claim::release(planner, record, &others))
+            .map_err(unavailable)?;
+        self.absorb(&changes);
+        if let Err(error) = released {
+            self.note(&format!(
+                "{}: its address is not its own any more: {error}",
+                record.identity
+            ));
+        }
+        self.flush().map_err(|error| failed(&record.identity, "release", &error))
+    }
+
+    fn addresses_of_others(&self, record: &Record) -> BTreeSet<IpAddr> {
+        let handle = record.handle();
+        let all = self.journal.all();
+        let others = all
+            .iter()
+            .filter(|other| other.identity != record.identity && other.handle() == handle);
+        others.flat_map(|other| &other.addresses).map(|held| held.network.address()).collect()
+    }
+
+    /// A sandbox that no journal knows: one that Calico made, or one that never was.
+    fn stranger(
+        &self,
+        call: &Call,
+        conf: &NetConf,
+        netns: Option<&Netns>,
+    ) -> Result<Record, Failure> {
+        let identity = Identity::of(call);
+        let workload = Workload::of(call);
+        let wiring = Wiring {
+            host_interface: workload.host_interface(&identity),
+            container_interface: call.interface.clone(),
+            mac: [0; 6],
+            mtu: None,
+            queues: 1,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+            allow_forwarding: false,
+        };
+        Ok(Record {
+            endpoint: workload.endpoint_name(&self.name, &identity)?,
+            identity,
+            network: conf.name.clone(),
+            workload,
+            node: self.name.clone(),
+            boot: self.boot.clone(),
+            netns: netns.map_or(NetnsId { device: 0, inode: 0 }, netns_id),
+            netns_path: call.netns.clone(),
+            ipam: conf.ipam.plugin.clone(),
+            addresses: Vec::new(),
+            wiring,
+            phase: Phase::Leaving,
+        })
+    }
+
+    fn write(&self, record: &Record) -> Result<(), Failure> {
+        self.journal.put(record).map_err(|error| {
+            let folder = self.journal.folder().display();
+            Failure::new(Code::Io, format!("{}: write the journal: {error}", record.identity))
+                .with_details(format!("the journal is in {folder}"))
+        })
+    }
+}
+
+/// What the runtime is told about a sandbox that is up.
+fn answer_of(record: &Record, routes: &[Route]) -> Answer {
+    let wiring = &record.wiring;
+    Answer {
+        interfaces: Some(Interfaces {
+            host: wiring.host_interface.clone(),
+            container: wiring.container_interface.clone(),
+            mac: wiring::mac_text(wiring.mac),
+            mtu: wiring.mtu,
+            netns: record.netns_path.clone(),
+        }),
+        addresses: wiring.addresses.iter().copied().map(net::Cidr::host).collect(),
+        routes: routes.to_vec(),
+    }
+}
+
+fn endpoint_key(record: &Record) -> String {
+    claim::resource_key(Kind::WorkloadEndpoint, record.workload.namespace(), &record.endpoint)
+}
+
+fn netns_id(netns: &Netns) -> NetnsId {
+    let id = netns.id();
+    NetnsId { device: id.device, inode: id.inode }
+}
+
+fn failed(identity: &Identity, step: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::plugin(format!("{identity}: {step}: {error}"))
+}

@@ -1,0 +1,294 @@
+//! Serves one call of a plugin: understands it, has the node act, and says how it went.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use kernel::Netns;
+use sandbox::answer::{self, Answer, Route};
+use sandbox::call::{Call, Command};
+use sandbox::claim::{self, CALICO_IPAM, Wish};
+use sandbox::failure::{Code, Failure};
+use sandbox::identity::Identity;
+use sandbox::netconf::{MTU_FILE, NetConf};
+use serde_json::Value;
+use store::Store;
+
+use crate::node::{Node, Settings};
+use crate::sandboxes::Addition;
+use host::protocol::{Question, Reply};
+
+/// What the plugin prints when a call was refused.
+pub(crate) fn refused(failure: &Failure) -> Reply {
+    Reply { status: 1, ..printed(&failure.to_json()) }
+}
+
+/// What the plugin prints when there is something to say.
+pub(crate) fn printed(value: &Value) -> Reply {
+    Reply { output: text::json::to_string_indented(value), status: 0 }
+}
+
+/// Serves a call with a node that runs.
+pub(crate) fn answer(node: &Node, question: &Question, netns: Option<OwnedFd>) -> Reply {
+    let served = understand(question).and_then(|(call, conf)| {
+        let named = conf.nodename.trim();
+        if !named.is_empty() && named != node.name {
+            let message = format!("the network configuration is for node {named:?}");
+            return Err(Failure::new(Code::InvalidConfiguration, message)
+                .with_details(format!("this is node {:?}; mend nodename", node.name)));
+        }
+        act(node, question, &call, &conf, netns)
+    });
+    match served {
+        Ok(Some(value)) => printed(&value),
+        Ok(None) => Reply::default(),
+        Err(failure) => refused(&failure),
+    }
+}
+
+/// Takes an ADD back whose caller is gone.
+pub(crate) fn undo(node: &Node, question: &Question) {
+    if let Ok((call, conf)) = understand(question) {
+        let call = Call { command: Command::Del, ..call };
+        let _ = node.del(&call, &conf, None);
+    }
+}
+
+/// Serves a call without an agent, under the lock of the node.
+pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Reply, Failure> {
+    let (_, conf) = understand(question)?;
+    let name = node_name(&conf, question.plugin == CALICO_IPAM)?;
+    let state = state_folder();
+    let broken = |error: &dyn std::fmt::Display| {
+        Failure::plugin(error.to_string())
+            .with_details(format!("the state of this node is in {}", state.display()))
+    };
+    let _lock = lock(&state).map_err(|error| broken(&error))?;
+    let store = open_store(&conf)?;
+    let settings = Settings { name, state: state.clone(), has_agent: false };
+    let node = Node::open(&settings, store).map_err(|error| broken(&error))?;
+    if question.plugin != CALICO_IPAM {
+        node.load().map_err(|error| broken(&error))?;
+    }
+    Ok(answer(&node, question, netns))
+}
+
+fn understand(question: &Question) -> Result<(Call, NetConf), Failure> {
+    let call = Call::read(&question.environment, question.input.as_bytes())?;
+    let conf = NetConf::read(&call.configuration)?;
+    conf.unsupported()?;
+    Ok((call, conf))
+}
+
+fn act(
+    node: &Node,
+    question: &Question,
+    call: &Call,
+    conf: &NetConf,
+    netns: Option<OwnedFd>,
+) -> Result<Option<Value>, Failure> {
+    if question.plugin == CALICO_IPAM {
+        return manage_addresses(node, call, conf);
+    }
+    let netns = match netns.map(Netns::from_fd).transpose() {
+        Ok(netns) => netns,
+        Err(_) if call.command == Command::Del => None,
+        Err(error) => {
+            let message = format!("CNI_NETNS {}: {error}", call.netns);
+            return Err(Failure::new(Code::InvalidEnvironment, message));
+        }
+    };
+    match (call.command, netns) {
+        (Command::Add, Some(netns)) => {
+            let addition = addition(node, call, conf, question.delegated.as_ref())?;
+            let answer = node.add(call, &netns, &addition)?;
+            Ok(Some(answer.to_json(call.version)))
+        }
+        (Command::Del, netns) => node.del(call, conf, netns.as_ref()).map(|()| None),
+        (Command::Check, Some(netns)) => node.check(call, &netns).map(|()| None),
+        (Command::Gc, _) => {
+            let valid = conf.valid_attachments.iter().flatten().map(|attachment| Identity {
+                container: attachment.container.clone(),
+                interface: attachment.interface.clone(),
+            });
+            node.collect(&conf.name, &valid.collect()).map(|()| None)
+        }
+        (Command::Status, _) => status(node).map(|()| None),
+        (Command::Add | Command::Check, None) => {
+            let message = "the network namespace was not handed over";
+            Err(Failure::new(Code::InvalidEnvironment, message))
+        }
+        (Command::Version, _) => Ok(None),
+    }
+}
+
+fn addition(
+    node: &Node,
+    call: &Call,
+    conf: &NetConf,
+    delegated: Option<&Value>,
+) -> Result<Addition, Failure> {
+    if conf.feature_control.ip_addrs_no_ipam {
+        let message = "requested feature is not supported for this runtime: ip_addrs_no_ipam";
+        return Err(Failure::plugin(message));
+    }
+    let delegated = match delegated {
+        Some(value) => Some(answer::read(value).ok_or_else(|| {
+            Failure::new(Code::Decoding, format!("{} gave no readable answer", conf.ipam.plugin))
+        })?),
+        None => None,
+    };
+    Ok(Addition { conf: conf.clone(), wish: wish(node, call, conf)?, delegated, mtu: mtu(conf)? })
+}
+
+fn wish(node: &Node, call: &Call, conf: &NetConf) -> Result<Wish, Failure> {
+    let address = match call.arguments.get("IP") {
+        Some(text) => Some(text.parse::<IpAddr>().map_err(|_| {
+            let message = format!("CNI_ARGS: IP={text} is not an IP address");
+            Failure::new(Code::InvalidEnvironment, message)
+        })?),
+        None => None,
+    };
+    Ok(Wish {
+        ipv4: conf.assigns_ipv4(),
+        ipv6: conf.assigns_ipv6(),
+        pools4: conf.ipam.ipv4_pools.clone(),
+        pools6: conf.ipam.ipv6_pools.clone(),
+        address,
+        avoid: node.addresses_in_use(),
+    })
+}
+
+/// The address manager alone, under another plugin.
+fn manage_addresses(node: &Node, call: &Call, conf: &NetConf) -> Result<Option<Value>, Failure> {
+    match call.command {
+        Command::Add => {
+            let held = node.assign_alone(call, conf, &wish(node, call, conf)?)?;
+            let networks: Vec<_> = held.iter().map(|held| held.network).collect();
+            let routes = networks.iter().map(|it| Route { destination: *it, gateway: None });
+            let answer = Answer { interfaces: None, routes: routes.collect(), addresses: networks };
+            Ok(Some(answer.to_json(call.version)))
+        }
+        Command::Del => node.release_alone(call, conf).map(|()| None),
+        Command::Check => node.check_alone(call, conf).map(|()| None),
+        Command::Status => status(node).map(|()| None),
+        Command::Gc | Command::Version => Ok(None),
+    }
+}
+
+/// Whether an ADD could be served now.
+fn status(node: &Node) -> Result<(), Failure> {
+    match node.transact(claim::ready) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(failure)) => Err(Failure { code: Code::NotAvailable, ..failure }),
+        Err(error) => Err(Failure::new(Code::NotAvailable, error.to_string())),
+    }
+}
+
+/// The MTU that the configuration or the file says; none leaves it to the kernel.
+fn mtu(conf: &NetConf) -> Result<Option<u32>, Failure> {
+    if conf.mtu > 0 {
+        let mtu = u32::try_from(conf.mtu);
+        return mtu
+            .map(Some)
+            .map_err(|_| Failure::plugin(format!("mtu {} is too large", conf.mtu)));
+    }
+    match fs::read_to_string(MTU_FILE) {
+        Ok(text) => {
+            text.trim().parse().map(Some).map_err(|_| {
+                Failure::plugin(format!("{MTU_FILE}: {:?} is not a number", text.trim()))
+            })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !conf.require_mtu_file => Ok(None),
+        Err(error) => Err(Failure::plugin(format!("failed to read MTU file: {MTU_FILE}: {error}"))),
+    }
+}
+
+/// Calico's rules: the configuration, the file, the older field, the host's name.
+fn node_name(conf: &NetConf, is_ipam: bool) -> Result<String, Failure> {
+    let path = conf.node_name_file();
+    let file = fs::read_to_string(path);
+    let is_optional = conf.nodename_file_optional || is_ipam;
+    if let Err(error) = &file
+        && !is_optional
+    {
+        let reason = match error.kind() {
+            io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+            _ => error.to_string(),
+        };
+        return Err(Failure::plugin(format!(
+            "stat {path}: {reason}: check that the calico/node container is running and has \
+             mounted /var/lib/calico/"
+        ))
+        .with_details("name the node (nodename) and set nodename_file_optional"));
+    }
+    let from_file = file.unwrap_or_default().trim().to_owned();
+    let host = rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase();
+    let names = [conf.nodename.clone(), from_file, conf.hostname.clone(), host];
+    Ok(names.into_iter().find(|name| !name.is_empty()).unwrap_or_default())
+}
+
+fn state_folder() -> PathBuf {
+    let chosen = std::env::var_os("MARGAY_STATE_DIR").filter(|folder| !folder.is_empty());
+    chosen.map_or_else(|| PathBuf::from("/var/lib/margay"), PathBuf::from)
+}
+
+fn lock(state: &Path) -> io::Result<File> {
+    fs::create_dir_all(state)?;
+    let file = File::options().create(true).truncate(false).write(true).open(state.join("lock"))?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(file)
+}
+
+/// The datastore that a network configuration names.
+fn open_store(conf: &NetConf) -> Result<Store, Failure> {
+    let opened = match conf.datastore_type.as_str() {
+        "kubernetes" => {
+            return Err(Failure::new(Code::UnsupportedField, "datastore_type: kubernetes")
+                .with_details("the Kubernetes datastore is not served yet; use etcdv3"));
+        }
+        _ if !conf.etcd_endpoints.is_empty() || !conf.etcd_discovery_srv.is_empty() => {
+            open_etcd(conf)
+        }
+        _ if !conf.etcd_authority.is_empty() => open_etcd(conf),
+        _ => {
+            let path = match conf.store.is_empty() {
+                true => state_folder().join("store.db"),
+                false => PathBuf::from(&conf.store),
+            };
+            store::sqlite::Store::open(path).map(Store::Sqlite)
+        }
+    };
+    opened.map_err(|error| {
+        Failure::plugin(format!("error creating calico client: {error}"))
+            .with_details("mend the fields about the datastore in the network configuration")
+    })
+}
+
+fn open_etcd(conf: &NetConf) -> Result<Store, store::Error> {
+    let pem =
+        |file: &String| (!file.is_empty()).then(|| store::etcd::Pem::File(PathBuf::from(file)));
+    let mut endpoints: Vec<String> = conf
+        .etcd_endpoints
+        .split(',')
+        .map(str::trim)
+        .filter(|endpoint| !endpoint.is_empty())
+        .map(str::to_owned)
+        .collect();
+    if endpoints.is_empty() && !conf.etcd_authority.is_empty() {
+        let scheme = if conf.etcd_scheme.is_empty() { "http" } else { &conf.etcd_scheme };
+        endpoints.push(format!("{scheme}://{}", conf.etcd_authority));
+    }
+    let discovery = conf.etcd_discovery_srv.clone();
+    let config = store::etcd::Config {
+        endpoints,
+        discovery_srv: (!discovery.is_empty()).then_some(discovery),
+        ca: pem(&conf.etcd_ca_cert_file),
+        certificate: pem(&conf.etcd_cert_file),
+        key: pem(&conf.etcd_key_file),
+        ..store::etcd::Config::default()
+    };
+    store::etcd::Store::new(config).map(Store::Etcd)
+}

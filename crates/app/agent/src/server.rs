@@ -1,0 +1,62 @@
+//! Serves the plugins of this host over the agent's socket.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use host::protocol::{self, Question};
+
+use crate::node::Node;
+use crate::serve;
+use crate::supervisor::say;
+
+/// How long a plugin may take to say what it wants, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves until the process ends.
+pub(crate) fn serve(node: &Arc<Node>, listener: &UnixListener) -> io::Result<()> {
+    loop {
+        let (stream, _) = listener.accept()?;
+        let node = Arc::clone(node);
+        let served = std::thread::Builder::new().name("call".into()).spawn(move || {
+            if let Err(error) = one(&node, &stream) {
+                say(&format!("a call was not served: {error}"));
+            }
+        });
+        if let Err(error) = served {
+            say(&format!("a call was not served: {error}"));
+        }
+    }
+}
+
+/// The listening socket, which the supervisor hands over as standard input.
+pub(crate) fn inherited() -> io::Result<UnixListener> {
+    let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned()?;
+    Ok(UnixListener::from(socket))
+}
+
+fn one(node: &Node, stream: &UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let caller = rustix::net::sockopt::socket_peercred(stream)?;
+    if !caller.uid.is_root() && caller.uid != rustix::process::geteuid() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("uid {} may not call the agent", caller.uid.as_raw()),
+        ));
+    }
+    let (question, netns) = protocol::hear(stream)?;
+    let reply = serve::answer(node, &question, netns);
+    let told = protocol::answer(stream, &reply);
+    if told.is_err() && reply.status == 0 && is_add(&question) {
+        // The caller is gone and will never use what it was given.
+        serve::undo(node, &question);
+    }
+    told
+}
+
+fn is_add(question: &Question) -> bool {
+    question.environment.get("CNI_COMMAND").is_some_and(|command| command == "ADD")
+}

@@ -1,0 +1,100 @@
+//! The supervisor: holds the listening socket and keeps the dataplane running.
+//!
+//! It reads nothing from outside, so nothing from outside can end it. The socket outlives the
+//! child: a call made during a restart waits in it instead of failing.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use crate::arguments::Arguments;
+use crate::dataplane;
+
+/// A child that ran this long was not failing at its start.
+const SOUND: Duration = Duration::from_secs(10);
+/// The longest pause between two starts.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Runs the agent; `arguments` begin with the program's name.
+pub fn run(arguments: Vec<OsString>) -> ExitCode {
+    let parsed = match Arguments::try_parse_from(&arguments) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let result = match parsed.dataplane {
+        true => dataplane::run(&parsed),
+        false => supervise(&parsed, arguments.get(1..).unwrap_or_default()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane::Error> {
+    let listener = listen(&arguments.run_dir)?;
+    let socket = OwnedFd::from(listener);
+    let mut pause = Duration::ZERO;
+    loop {
+        let started = Instant::now();
+        let mut child = start(&socket, given)?;
+        let ended = child.wait()?;
+        if ended.success() {
+            return Ok(());
+        }
+        pause = match started.elapsed() > SOUND {
+            true => Duration::ZERO,
+            false => (pause * 2).clamp(Duration::from_millis(20), PAUSE_MAX),
+        };
+        say(&format!("the dataplane ended ({ended}); it starts again in {} ms", pause.as_millis()));
+        std::thread::sleep(pause);
+    }
+}
+
+fn start(socket: &OwnedFd, given: &[OsString]) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg0("margay")
+        .arg("agent")
+        .args(given)
+        .arg("--dataplane")
+        .stdin(Stdio::from(socket.try_clone()?))
+        .spawn()
+}
+
+/// A fresh socket that only this user may connect to. An agent that already listens there is left
+/// alone.
+fn listen(folder: &Path) -> Result<UnixListener, dataplane::Error> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+    let path = folder.join("agent.sock");
+    if std::os::unix::net::UnixStream::connect(&path).is_ok() {
+        return Err(dataplane::Error::AlreadyRunning(path));
+    }
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// A line for the journal of the system.
+pub(crate) fn say(line: &str) {
+    use io::Write;
+    let _ = writeln!(io::stderr(), "{line}");
+}

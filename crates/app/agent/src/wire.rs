@@ -1,0 +1,200 @@
+//! Makes the interfaces of a sandbox, looks whether they are as they should be, and removes them.
+//!
+//! Every step may be repeated: what is there already is left alone, what is half there is made
+//! anew. An interface is ours if its alias says so.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use kernel::sysctl::{self, Sysctl};
+use kernel::{
+    Address, Errno, Error, Family, Link, LinkChange, LinkName, Mac, Netlink, Netns, NewLink,
+    NewLinkKind, NextHop, Operation, Result, Route, RouteFilter, RouteProtocol, Scope, VethPeer,
+};
+use sandbox::identity::Identity;
+use sandbox::wiring::{GATEWAY_V4, GATEWAY_V6, HOST_MAC, Place, Setting, Wiring};
+
+/// The protocol of routes inside containers: Calico's plugin leaves the default of `ip`.
+const CONTAINER_PROTOCOL: RouteProtocol = RouteProtocol(3);
+
+/// Makes the interfaces, the host's end closed to nobody but the filter.
+pub(crate) fn wire(here: &Netns, netns: &Netns, identity: &Identity, wiring: &Wiring) -> Result<()> {
+    let mut host = Netlink::in_netns(here)?;
+    let mut inside = Netlink::in_netns(netns)?;
+    let host_name = LinkName::new(&wiring.host_interface)?;
+    let inner_name = LinkName::new(&wiring.container_interface)?;
+    if let Some(left) = host.link_by_name(&host_name)? {
+        remove(&mut host, &left)?;
+    }
+    let mut peer = VethPeer::new(inner_name.clone(), Some(netns.clone()));
+    peer.mac = Some(Mac(wiring.mac));
+    peer.mtu = wiring.mtu;
+    peer.n_queues = Some(wiring.queues);
+    let mut pair = NewLink::new(host_name, NewLinkKind::Veth(peer));
+    pair.alias = Some(identity.alias());
+    pair.mac = Some(Mac(HOST_MAC));
+    pair.mtu = wiring.mtu;
+    pair.n_queues = Some(wiring.queues);
+    let outer = host.create(&pair)?;
+    apply_settings(here, &wiring.host_settings())?;
+    host.apply(&Operation::ChangeLink(outer.index, LinkChange::up()))?;
+    apply_settings(netns, &wiring.container_settings())?;
+    let Some(inner) = inside.link_by_name(&inner_name)? else {
+        return Err(Error::Invalid(format!("{inner_name} vanished from the container")));
+    };
+    for result in inside.apply_all(&inside_operations(&inner, wiring)) {
+        result?;
+    }
+    Ok(())
+}
+
+/// Removes the host's end, and with it the other one, if it still is this sandbox's.
+pub(crate) fn unwire(here: &Netns, identity: &Identity, host_interface: &str) -> Result<()> {
+    let mut host = Netlink::in_netns(here)?;
+    let Some(link) = host.link_by_name(&LinkName::new(host_interface)?)? else {
+        return Ok(());
+    };
+    let owner = link.alias.as_deref().and_then(Identity::from_alias);
+    match owner {
+        Some(owner) if owner != *identity => Ok(()),
+        _ => remove(&mut host, &link),
+    }
+}
+
+/// Removes the end inside: for sandboxes whose host's end is not known to be ours.
+pub(crate) fn unwire_inside(netns: &Netns, interface: &str) -> Result<()> {
+    let mut inside = Netlink::in_netns(netns)?;
+    match inside.link_by_name(&LinkName::new(interface)?)? {
+        Some(link) if link.kind.as_deref() == Some("veth") => remove(&mut inside, &link),
+        _ => Ok(()),
+    }
+}
+
+/// What is not as ADD left it, in words.
+pub(crate) fn faults(
+    here: &Netns,
+    netns: &Netns,
+    identity: &Identity,
+    wiring: &Wiring,
+) -> Result<Vec<String>> {
+    let mut faults = Vec::new();
+    let mut host = Netlink::in_netns(here)?;
+    let name = &wiring.host_interface;
+    match host.link_by_name(&LinkName::new(name)?)? {
+        None => faults.push(format!("the host's interface {name} is missing")),
+        Some(link) => {
+            if link.alias != Some(identity.alias()) {
+                faults.push(format!("the host's interface {name} belongs to another sandbox"));
+            }
+            if !link.is_up {
+                faults.push(format!("the host's interface {name} is down"));
+            }
+        }
+    }
+    faults.extend(wrong_settings(here, &wiring.host_settings())?);
+    let mut inside = Netlink::in_netns(netns)?;
+    let name = &wiring.container_interface;
+    let Some(inner) = inside.link_by_name(&LinkName::new(name)?)? else {
+        faults.push(format!("the container's interface {name} is missing"));
+        return Ok(faults);
+    };
+    if !inner.is_up {
+        faults.push(format!("the container's interface {name} is down"));
+    }
+    let present: Vec<IpAddr> =
+        inside.addresses(Some(inner.index))?.iter().map(|address| address.address.addr()).collect();
+    for address in wiring.addresses.iter().filter(|address| !present.contains(address)) {
+        faults.push(format!("the address {address} is missing from the container's {name}"));
+    }
+    let filter = RouteFilter { link: Some(inner.index), ..RouteFilter::default() };
+    let routes = inside.routes(&filter)?;
+    for wanted in container_routes(&inner, wiring) {
+        let found = routes.iter().any(|route| {
+            route.destination == wanted.destination && route.next_hops == wanted.next_hops
+        });
+        if !found {
+            faults.push(format!("the container's route {} is missing", wanted.destination));
+        }
+    }
+    Ok(faults)
+}
+
+fn remove(netlink: &mut Netlink, link: &Link) -> Result<()> {
+    match netlink.apply(&Operation::DeleteLink(link.index)) {
+        Err(error) if error.errno() == Some(Errno::NODEV) => Ok(()),
+        result => result,
+    }
+}
+
+fn inside_operations(inner: &Link, wiring: &Wiring) -> Vec<Operation> {
+    let mut operations = vec![Operation::ChangeLink(inner.index, LinkChange::up())];
+    let addresses = wiring.addresses.iter().map(|address| IpNet::from(*address));
+    operations.extend(
+        addresses.map(|network| Operation::ReplaceAddress(Address::new(inner.index, network))),
+    );
+    operations.extend(container_routes(inner, wiring).into_iter().map(Operation::ReplaceRoute));
+    operations
+}
+
+fn container_routes(inner: &Link, wiring: &Wiring) -> Vec<Route> {
+    let mut routes = Vec::new();
+    if wiring.has_ipv4() {
+        let gateway = IpNet::from(IpAddr::V4(GATEWAY_V4));
+        let hop = NextHop::on(inner.index);
+        routes.push(Route::unicast(gateway, CONTAINER_PROTOCOL, hop));
+    }
+    for destination in &wiring.routes {
+        let gateway: IpAddr = match destination.is_ipv4() {
+            true if wiring.has_ipv4() => GATEWAY_V4.into(),
+            false if wiring.has_ipv6() => GATEWAY_V6.into(),
+            _ => continue,
+        };
+        let network = destination.masked().into();
+        let hop = NextHop::via(gateway, Some(inner.index));
+        routes.push(Route {
+            scope: Scope::Universe,
+            ..Route::unicast(network, CONTAINER_PROTOCOL, hop)
+        });
+    }
+    routes
+}
+
+fn sysctl_of(setting: &Setting) -> Result<Sysctl> {
+    let family = if setting.is_ipv6 { Family::V6 } else { Family::V4 };
+    Ok(match &setting.place {
+        Place::Family => Sysctl::of_family(family, setting.name),
+        Place::All => Sysctl::of_all(family, setting.name),
+        Place::Default => Sysctl::of_default(family, setting.name),
+        Place::Interface(name) => Sysctl::of_link(family, &LinkName::new(name)?, setting.name),
+        Place::Neighbours(name) => {
+            Sysctl::of_neighbours(family, &LinkName::new(name)?, setting.name)
+        }
+    })
+}
+
+fn apply_settings(netns: &Netns, settings: &[Setting]) -> Result<()> {
+    let named: Vec<(Sysctl, &str)> = settings
+        .iter()
+        .map(|setting| Ok((sysctl_of(setting)?, setting.value)))
+        .collect::<Result<_>>()?;
+    let results = sysctl::write_all(netns, &named)?;
+    for (setting, result) in settings.iter().zip(results) {
+        if setting.is_required {
+            result?;
+        }
+    }
+    Ok(())
+}
+
+fn wrong_settings(netns: &Netns, settings: &[Setting]) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for setting in settings.iter().filter(|setting| setting.is_required) {
+        let sysctl = sysctl_of(setting)?;
+        match sysctl::read(netns, &sysctl) {
+            Ok(value) if value == setting.value => {}
+            Ok(value) => wrong.push(format!("{sysctl} is {value}, not {}", setting.value)),
+            Err(error) => wrong.push(error.to_string()),
+        }
+    }
+    Ok(wrong)
+}

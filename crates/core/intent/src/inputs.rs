@@ -1,0 +1,224 @@
+//! The part of the datastore that this node acts on.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::keys::ipam::{Affinity, AffinityState, Block};
+use api::keys::value::{self, Stored, ValueError};
+use api::keys::{AffinityType, Key, ResourceKind};
+use api::{Kind, Problem};
+use model::resource::{IpPool, Object, Profile, Resource, WorkloadEndpoint};
+use net::Cidr;
+
+/// Everything absorbed so far.
+#[derive(Debug, Default)]
+pub struct Inputs {
+    pub(crate) node: String,
+    pub(crate) nodes: BTreeMap<String, Addresses>,
+    pub(crate) blocks: BTreeMap<Cidr, Block>,
+    /// Who has confirmed its claim on a block.
+    pub(crate) owners: BTreeMap<Cidr, String>,
+    pub(crate) pools: BTreeMap<String, IpPool>,
+    pub(crate) endpoints: BTreeMap<String, Object<WorkloadEndpoint>>,
+    pub(crate) profiles: BTreeMap<String, Profile>,
+    quarantined: BTreeMap<String, Vec<String>>,
+}
+
+/// The addresses under which other nodes reach a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) v4: Option<IpAddr>,
+    pub(crate) v6: Option<IpAddr>,
+}
+
+impl Addresses {
+    pub(crate) fn of_family(&self, is_ipv4: bool) -> Option<IpAddr> {
+        if is_ipv4 { self.v4 } else { self.v6 }
+    }
+}
+
+/// What a change can have an effect on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// The routes.
+    pub routes: bool,
+    /// Who may talk to whom.
+    pub filter: bool,
+}
+
+impl std::ops::BitOrAssign for Changed {
+    fn bitor_assign(&mut self, other: Self) {
+        self.routes |= other.routes;
+        self.filter |= other.filter;
+    }
+}
+
+const NOTHING: Changed = Changed { routes: false, filter: false };
+const ROUTES: Changed = Changed { routes: true, filter: false };
+const FILTER: Changed = Changed { routes: false, filter: true };
+const BOTH: Changed = Changed { routes: true, filter: true };
+
+impl Inputs {
+    /// Nothing absorbed yet, for the node of this name.
+    pub fn new(node: impl Into<String>) -> Self {
+        Self { node: node.into(), ..Self::default() }
+    }
+
+    /// The prefixes of the keys that matter.
+    pub fn prefixes() -> [&'static str; 7] {
+        [
+            "/calico/resources/v3/projectcalico.org/nodes/",
+            "/calico/resources/v3/projectcalico.org/ippools/",
+            "/calico/resources/v3/projectcalico.org/profiles/",
+            "/calico/resources/v3/projectcalico.org/workloadendpoints/",
+            "/calico/ipam/v2/assignment/",
+            "/calico/ipam/v2/host/",
+            "/calico/ipam/v2/config",
+        ]
+    }
+
+    /// Takes a key's new value, or its removal.
+    pub fn absorb(&mut self, path: &str, value: Option<&[u8]>) -> Changed {
+        self.quarantined.remove(path);
+        let Some(key) = Key::parse(path) else {
+            return NOTHING;
+        };
+        let Some(bytes) = value else {
+            return self.forget(&key, path);
+        };
+        match self.keep(&key, path, bytes) {
+            Ok(changed) => changed,
+            Err(problems) => {
+                // What was there before is out of date: an address or a permission that nobody
+                // vouches for any more is not kept.
+                let changed = self.forget(&key, path);
+                self.quarantined.insert(path.to_owned(), problems);
+                changed
+            }
+        }
+    }
+
+    /// What could not be used, by key, with its problems as people read them.
+    pub fn quarantined(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.quarantined
+    }
+
+    /// The endpoints of this node, by key.
+    pub fn local_endpoints(&self) -> impl Iterator<Item = (&String, &Object<WorkloadEndpoint>)> {
+        self.endpoints.iter().filter(|(_, endpoint)| endpoint.spec.node == self.node)
+    }
+
+    fn keep(&mut self, key: &Key, path: &str, bytes: &[u8]) -> Result<Changed, Vec<String>> {
+        let stored = match value::parse(key, bytes) {
+            Ok(Stored::Json(value)) => value,
+            Ok(_) => return Ok(NOTHING),
+            Err(ValueError::Fields(problems)) => return Err(spoken(problems)),
+            Err(error) => return Err(vec![error.to_string()]),
+        };
+        match key {
+            Key::Resource(resource) => {
+                let ResourceKind::Api(kind) = resource.kind else { return Ok(NOTHING) };
+                let is_ours = matches!(
+                    kind,
+                    Kind::Node | Kind::IpPool | Kind::Profile | Kind::WorkloadEndpoint
+                );
+                if !is_ours {
+                    return Ok(NOTHING);
+                }
+                Ok(self.keep_resource(
+                    path,
+                    &resource.name,
+                    Resource::read(kind, &stored).map_err(spoken)?,
+                ))
+            }
+            Key::Block { cidr } => {
+                let block = Block::decode(&stored).map_err(spoken)?;
+                Ok(if self.blocks.insert(*cidr, block.clone()) == Some(block) {
+                    NOTHING
+                } else {
+                    ROUTES
+                })
+            }
+            Key::BlockAffinity(affinity) if affinity.owner_type == AffinityType::Host => {
+                let state = Affinity::decode(&stored).map_err(spoken)?.state;
+                if state == AffinityState::Confirmed {
+                    self.owners.insert(affinity.cidr, affinity.owner.clone());
+                } else if self.owners.get(&affinity.cidr) == Some(&affinity.owner) {
+                    self.owners.remove(&affinity.cidr);
+                }
+                Ok(ROUTES)
+            }
+            _ => Ok(NOTHING),
+        }
+    }
+
+    fn keep_resource(&mut self, path: &str, name: &str, resource: Resource) -> Changed {
+        match resource {
+            Resource::Node(node) => {
+                let bgp = node.spec.bgp.unwrap_or_default();
+                let addresses = Addresses {
+                    v4: bgp.ipv4_address.map(Cidr::address),
+                    v6: bgp.ipv6_address.map(Cidr::address),
+                };
+                match self.nodes.insert(name.to_owned(), addresses.clone()) == Some(addresses) {
+                    true => NOTHING,
+                    false => ROUTES,
+                }
+            }
+            Resource::IpPool(pool) => {
+                self.pools.insert(name.to_owned(), pool.spec);
+                FILTER
+            }
+            Resource::Profile(profile) => {
+                self.profiles.insert(name.to_owned(), profile.spec);
+                FILTER
+            }
+            Resource::WorkloadEndpoint(endpoint) => {
+                self.endpoints.insert(path.to_owned(), endpoint);
+                BOTH
+            }
+            _ => NOTHING,
+        }
+    }
+
+    fn forget(&mut self, key: &Key, path: &str) -> Changed {
+        match key {
+            Key::Resource(resource) => match resource.kind {
+                ResourceKind::Api(Kind::Node) => {
+                    self.nodes.remove(&resource.name);
+                    ROUTES
+                }
+                ResourceKind::Api(Kind::IpPool) => {
+                    self.pools.remove(&resource.name);
+                    FILTER
+                }
+                ResourceKind::Api(Kind::Profile) => {
+                    self.profiles.remove(&resource.name);
+                    FILTER
+                }
+                ResourceKind::Api(Kind::WorkloadEndpoint) => {
+                    match self.endpoints.remove(path).is_some() {
+                        true => BOTH,
+                        false => NOTHING,
+                    }
+                }
+                _ => NOTHING,
+            },
+            Key::Block { cidr } => {
+                self.blocks.remove(cidr);
+                ROUTES
+            }
+            Key::BlockAffinity(affinity) => {
+                if self.owners.get(&affinity.cidr) == Some(&affinity.owner) {
+                    self.owners.remove(&affinity.cidr);
+                }
+                ROUTES
+            }
+            _ => NOTHING,
+        }
+    }
+}
+
+fn spoken(problems: Vec<Problem>) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,15 @@
+//! What this node's kernel should hold, computed from what the datastore says.
+//!
+//! [`Inputs`] absorbs keys and values one by one, in any order; [`Inputs::routes`] and
+//! [`Inputs::filter`] are functions of what was absorbed and of nothing else. A value that cannot
+//! be used is kept aside under its key with its problems, and everything else goes on.
+
+mod filter;
+mod inputs;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+pub use filter::{Access, Filter, Port, Source};
+pub use inputs::{Changed, Inputs};
+pub use routes::{Hop, Routes, Unroutable, plan};

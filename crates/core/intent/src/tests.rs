@@ -1,0 +1,155 @@
+//! Facts about routes and permissions, stated on small clusters.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const RESOURCES: &str = "/calico/resources/v3/projectcalico.org";
+
+fn cluster() -> Inputs {
+    let mut inputs = Inputs::new("n1");
+    for (name, address) in [("n1", "172.30.0.1/24"), ("n2", "172.30.0.2/24")] {
+        let spec = json!({ "bgp": { "ipv4Address": address } });
+        put(&mut inputs, &format!("{RESOURCES}/nodes/{name}"), resource("Node", name, spec));
+    }
+    let spec = json!({ "cidr": "10.0.0.0/24", "natOutgoing": true });
+    put(&mut inputs, &format!("{RESOURCES}/ippools/p"), resource("IPPool", "p", spec));
+    let spec = json!({
+        "ingress": [{ "action": "Allow", "source": { "selector": "has(net1)" } }],
+        "egress": [{ "action": "Allow" }],
+        "labelsToApply": { "net1": "" },
+    });
+    put(&mut inputs, &format!("{RESOURCES}/profiles/net1"), resource("Profile", "net1", spec));
+    inputs
+}
+
+fn resource(kind: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "kind": kind, "apiVersion": "projectcalico.org/v3",
+        "metadata": { "name": name }, "spec": spec,
+    })
+}
+
+fn put(inputs: &mut Inputs, key: &str, value: Value) -> Changed {
+    let changed = inputs.absorb(key, Some(value.to_string().as_bytes()));
+    assert_eq!(inputs.quarantined().get(key), None);
+    changed
+}
+
+fn endpoint(inputs: &mut Inputs, node: &str, container: &str, address: &str, profiles: Value) {
+    let name = format!("{node}-cni-{container}-eth0");
+    let object = json!({
+        "kind": "WorkloadEndpoint", "apiVersion": "projectcalico.org/v3",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "orchestrator": "cni", "node": node, "containerID": container, "endpoint": "eth0",
+            "ipNetworks": [format!("{address}/32")], "profiles": profiles,
+            "interfaceName": format!("cali{container}"),
+        },
+    });
+    put(inputs, &format!("{RESOURCES}/workloadendpoints/default/{name}"), object);
+}
+
+fn block(inputs: &mut Inputs, owner: &str, cidr: &str, state: &str, borrower: Option<&str>) {
+    let mut allocations = vec![Value::Null; 64];
+    let mut attributes = vec![];
+    if let Some(borrower) = borrower {
+        allocations[5] = 0.into();
+        attributes.push(json!({ "handle_id": "h", "secondary": { "node": borrower } }));
+    }
+    let unallocated: Vec<usize> = (0..64).filter(|i| allocations[*i].is_null()).collect();
+    let value = json!({
+        "cidr": cidr, "affinity": format!("host:{owner}"), "allocations": allocations,
+        "unallocated": unallocated, "attributes": attributes, "deleted": false,
+    });
+    let dashed = cidr.replace('/', "-");
+    put(inputs, &format!("/calico/ipam/v2/assignment/ipv4/block/{dashed}"), value);
+    let key = format!("/calico/ipam/v2/host/{owner}/ipv4/block/{dashed}");
+    put(inputs, &key, json!({ "state": state, "deleted": false }));
+}
+
+fn route(inputs: &Inputs, destination: &str) -> Option<Hop> {
+    inputs.routes().0.get(&destination.parse().unwrap()).cloned()
+}
+
+#[test]
+fn confirmed_blocks_have_routes_and_pending_ones_have_none() {
+    let mut inputs = cluster();
+    block(&mut inputs, "n1", "10.0.0.0/26", "confirmed", None);
+    block(&mut inputs, "n2", "10.0.0.64/26", "confirmed", None);
+    block(&mut inputs, "n2", "10.0.0.128/26", "pending", None);
+    assert_eq!(route(&inputs, "10.0.0.0/26"), Some(Hop::Blackhole));
+    assert_eq!(route(&inputs, "10.0.0.64/26"), Some(Hop::Node("172.30.0.2".parse().unwrap())));
+    assert_eq!(route(&inputs, "10.0.0.128/26"), None);
+}
+
+#[test]
+fn a_borrowed_address_goes_to_the_borrower() {
+    let mut inputs = cluster();
+    block(&mut inputs, "n1", "10.0.0.0/26", "confirmed", Some("n2"));
+    assert_eq!(route(&inputs, "10.0.0.5/32"), Some(Hop::Node("172.30.0.2".parse().unwrap())));
+}
+
+#[test]
+fn a_node_without_an_address_is_named() {
+    let mut inputs = cluster();
+    block(&mut inputs, "n3", "10.0.0.64/26", "confirmed", None);
+    let (routes, unroutable) = inputs.routes();
+    assert!(routes.is_empty());
+    assert_eq!(unroutable.len(), 1);
+    assert_eq!(unroutable[0].node, "n3");
+}
+
+#[test]
+fn a_profile_lets_its_own_in_and_nobody_else() {
+    let mut inputs = cluster();
+    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
+    endpoint(&mut inputs, "n2", "b", "10.0.0.65", json!(["net1"]));
+    endpoint(&mut inputs, "n2", "c", "10.0.0.66", json!([]));
+    let filter = inputs.filter();
+    let port = &filter.ports["calia"];
+    assert!(port.may_send);
+    let Some(Source::Members(id)) = port.access.first() else { panic!("{port:?}") };
+    let members: Vec<String> = filter.members[id].iter().map(ToString::to_string).collect();
+    assert_eq!(members, ["10.0.0.1", "10.0.0.65"]);
+    assert_eq!(filter.ports.len(), 1, "other nodes' interfaces are not ours");
+}
+
+#[test]
+fn an_endpoint_without_profile_is_closed_both_ways() {
+    let mut inputs = cluster();
+    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!([]));
+    let port = &inputs.filter().ports["calia"];
+    assert!(port.access.is_empty() && !port.may_send);
+}
+
+#[test]
+fn a_rule_with_a_condition_that_is_not_enforced_allows_nothing() {
+    let mut inputs = cluster();
+    let spec = json!({ "ingress": [{ "action": "Allow", "protocol": "TCP" }] });
+    let key = format!("{RESOURCES}/profiles/net1");
+    put(&mut inputs, &key, resource("Profile", "net1", spec));
+    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
+    assert!(inputs.filter().ports["calia"].access.is_empty());
+}
+
+#[test]
+fn a_bad_object_is_kept_aside_and_the_rest_goes_on() {
+    let mut inputs = cluster();
+    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
+    let key = format!("{RESOURCES}/workloadendpoints/default/n1-cni-b-eth0");
+    inputs.absorb(&key, Some(br#"{"kind":"WorkloadEndpoint","spec":{"ipNetworks":[""]}}"#));
+    assert!(inputs.quarantined().contains_key(&key));
+    assert_eq!(inputs.filter().ports.len(), 1);
+    inputs.absorb(&key, None);
+    assert!(inputs.quarantined().is_empty());
+}
+
+#[test]
+fn the_plan_puts_before_it_removes_and_ends_at_what_is_wanted() {
+    let (a, b) = ("10.0.0.0/26".parse().unwrap(), "10.0.0.64/26".parse().unwrap());
+    let wanted = Routes::from([(a, Hop::Blackhole)]);
+    let present = Routes::from([(b, Hop::Blackhole)]);
+    assert_eq!(plan(&wanted, &present), (wanted.clone(), vec![b]));
+    assert_eq!(plan(&wanted, &wanted), (Routes::new(), vec![]));
+}

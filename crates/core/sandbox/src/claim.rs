@@ -1,0 +1,367 @@
+//! What a sandbox owns in the datastore, claimed and taken back in one transaction each: its
+//! addresses, its endpoint, and the profile of its network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use api::Kind;
+use api::keys::{Key, ResourceKey};
+use ipam::{AssignIp, AutoAssign, Planned, Planner, Release};
+use net::Cidr;
+use serde_json::{Value, json};
+
+use crate::failure::{Code, Failure};
+use crate::identity::{Held, Identity, Workload};
+use crate::life::Record;
+use crate::records::{Endpoint, profile};
+use crate::wiring::Wiring;
+
+/// Our own address manager, as configurations name it.
+pub const CALICO_IPAM: &str = "calico-ipam";
+
+/// Which addresses a sandbox gets.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// Whether it gets an IPv4 address.
+    pub ipv4: bool,
+    /// Whether it gets an IPv6 address.
+    pub ipv6: bool,
+    /// Names or CIDRs of pools.
+    pub pools4: Vec<String>,
+    /// Names or CIDRs of pools.
+    pub pools6: Vec<String>,
+    /// This address and no other.
+    pub address: Option<IpAddr>,
+    /// Addresses that are seen in use, whatever the records say.
+    pub avoid: BTreeSet<IpAddr>,
+}
+
+/// What is random about a new object.
+#[derive(Clone, Debug, Default)]
+pub struct Fresh {
+    /// The uid of the endpoint.
+    pub endpoint_uid: String,
+    /// The uid of the profile, if one has to be made.
+    pub profile_uid: String,
+}
+
+/// Whether the cluster's records may be changed now.
+pub fn ready(planner: &mut Planner<'_>) -> Planned<Result<(), Failure>> {
+    let Some(bytes) = planner.get(&resource_key(Kind::ClusterInformation, "", "default"))? else {
+        return Ok(Err(Failure::plugin(
+            "error getting ClusterInformation: resource does not exist: \
+             ClusterInformation(default) with error: <nil>",
+        )
+        .with_details("the datastore was never set up; any write of calicoctl sets it up")));
+    };
+    let value = text::json::parse(&bytes).unwrap_or_default();
+    Ok(match value["spec"]["datastoreReady"].as_bool() {
+        Some(true) => Ok(()),
+        _ => Err(Failure::plugin("Calico is currently not ready to process requests")
+            .with_details("ClusterInformation default says datastoreReady: false")),
+    })
+}
+
+/// Gives a workload of a node addresses, under a handle.
+pub fn assign(
+    planner: &mut Planner<'_>,
+    node: &str,
+    handle: &str,
+    workload: &Workload,
+    wish: &Wish,
+) -> Planned<Result<Vec<Held>, Failure>> {
+    let mut attributes = BTreeMap::new();
+    attributes.insert("node".to_owned(), node.to_owned());
+    attributes.insert("timestamp".to_owned(), go_time(planner.now().nanoseconds()));
+    if let Workload::Pod { namespace, name } = workload {
+        attributes.insert("namespace".to_owned(), namespace.clone());
+        attributes.insert("pod".to_owned(), name.clone());
+    }
+    let holder = Holder { node, handle, attributes };
+    let networks = match wish.address {
+        Some(address) => assign_one(planner, holder, address)?,
+        None => assign_any(planner, holder, wish)?,
+    };
+    match networks {
+        Ok(networks) => held(planner, networks),
+        Err(failure) => Ok(Err(failure)),
+    }
+}
+
+/// Who will hold the addresses.
+struct Holder<'a> {
+    node: &'a str,
+    handle: &'a str,
+    attributes: BTreeMap<String, String>,
+}
+
+fn assign_one(
+    planner: &mut Planner<'_>,
+    holder: Holder<'_>,
+    address: IpAddr,
+) -> Planned<Result<Vec<Cidr>, Failure>> {
+    let assigned = planner.assign_ip(&AssignIp {
+        node: holder.node.to_owned(),
+        address,
+        handle: Some(holder.handle.to_owned()),
+        attributes: holder.attributes,
+        purpose: String::new(),
+        max_per_handle: 0,
+        reserved: None,
+    })?;
+    Ok(match assigned {
+        Ok(()) => Ok(vec![Cidr::host(address)]),
+        Err(error) => Err(explained(&error)),
+    })
+}
+
+fn assign_any(
+    planner: &mut Planner<'_>,
+    holder: Holder<'_>,
+    wish: &Wish,
+) -> Planned<Result<Vec<Cidr>, Failure>> {
+    let mut pools = Vec::new();
+    for (names, is_ipv4) in [(&wish.pools4, true), (&wish.pools6, false)] {
+        match resolve(planner, names, is_ipv4)? {
+            Ok(found) => pools.push(found),
+            Err(failure) => return Ok(Err(failure)),
+        }
+    }
+    let pools6 = pools.pop().unwrap_or_default();
+    let assigned = planner.auto_assign(&AutoAssign {
+        node: holder.node.to_owned(),
+        num4: wish.ipv4.into(),
+        num6: wish.ipv6.into(),
+        handle: Some(holder.handle.to_owned()),
+        attributes: holder.attributes,
+        purpose: "Workload".to_owned(),
+        pools4: pools.pop().unwrap_or_default(),
+        pools6,
+        avoid: wish.avoid.clone(),
+        ..AutoAssign::default()
+    })?;
+    if let Some(error) = &assigned.error {
+        return Ok(Err(explained(error)));
+    }
+    for family in assigned.v4.iter().chain(&assigned.v6) {
+        if let Some(shortfall) = family.shortfall() {
+            let message = format!("failed to request IPv{} addresses: {shortfall}", family.family);
+            return Ok(Err(Failure::plugin(message)));
+        }
+    }
+    Ok(Ok(assigned.addresses().collect()))
+}
+
+fn explained(error: &ipam::Error) -> Failure {
+    Failure::plugin(error.to_string()).with_details(error.explain())
+}
+
+/// Pools are named or given by CIDR.
+fn resolve(
+    planner: &mut Planner<'_>,
+    names: &[String],
+    is_ipv4: bool,
+) -> Planned<Result<Vec<Cidr>, Failure>> {
+    let mut pools = Vec::new();
+    for name in names {
+        let stored = match name.contains('/') {
+            true => None,
+            false => planner.get(&resource_key(Kind::IpPool, "", name))?,
+        };
+        let text = stored
+            .and_then(|bytes| text::json::parse(&bytes).ok())
+            .and_then(|pool| pool["spec"]["cidr"].as_str().map(str::to_owned))
+            .unwrap_or_else(|| name.clone());
+        let Some(cidr) = Cidr::parse_strict(&text) else {
+            let message = format!("error parsing pool {name:?}: invalid CIDR address: {text}");
+            return Ok(Err(Failure::plugin(message)));
+        };
+        if cidr.is_ipv4() != is_ipv4 {
+            let family = if is_ipv4 { 4 } else { 6 };
+            let message = format!("{:?} isn't a IPv{family} address", cidr.address().to_string());
+            return Ok(Err(Failure::plugin(message)));
+        }
+        pools.push(cidr);
+    }
+    Ok(Ok(pools))
+}
+
+/// The sequence number of each new address, which its release will name.
+fn held(planner: &Planner<'_>, networks: Vec<Cidr>) -> Planned<Result<Vec<Held>, Failure>> {
+    let mut all = Vec::new();
+    for network in networks {
+        all.push(Held { network, sequence: planner.sequence_of(network.address())? });
+    }
+    Ok(Ok(all))
+}
+
+/// Writes the endpoint of a sandbox, and the profile of its network if it needs one.
+///
+/// An endpoint of that name that is there already is one of an earlier sandbox of the same pod: it
+/// is changed, and what we do not know in it is kept.
+pub fn record_endpoint(
+    planner: &mut Planner<'_>,
+    record: &Record,
+    labels: Vec<(String, String)>,
+    profiles: Vec<String>,
+    fresh: &Fresh,
+) -> Planned<Result<(), Failure>> {
+    let namespace = record.workload.namespace();
+    let key = resource_key(Kind::WorkloadEndpoint, namespace, &record.endpoint);
+    let wanted = Endpoint {
+        name: &record.endpoint,
+        node: &record.node,
+        identity: &record.identity,
+        workload: &record.workload,
+        profiles,
+        labels,
+        wiring: &record.wiring,
+    }
+    .object();
+    let problems = model::validate::validate(Kind::WorkloadEndpoint, &wanted);
+    if !problems.is_empty() {
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        let message = format!("WorkloadEndpoint {}: {}", record.endpoint, told.join("; "));
+        return Ok(Err(Failure::new(Code::InvalidEnvironment, message)));
+    }
+    let stored = planner.get(&key)?.and_then(|bytes| text::json::parse(&bytes).ok());
+    let object = match stored {
+        Some(mut stored) if stored.is_object() => {
+            stored["spec"] = merged(&stored["spec"], &wanted["spec"]);
+            stored["metadata"]["labels"] =
+                merged(&stored["metadata"]["labels"], &wanted["metadata"]["labels"]);
+            stored
+        }
+        _ => created(&wanted, &fresh.endpoint_uid, planner.now()),
+    };
+    planner.put(&key, text::json::to_string(&object).into_bytes())?;
+    Ok(Ok(()))
+}
+
+/// Makes the profile of a network, unless it is there.
+pub fn ensure_profile(
+    planner: &mut Planner<'_>,
+    network: &str,
+    workload: &Workload,
+    fresh: &Fresh,
+) -> Planned<()> {
+    let key = resource_key(Kind::Profile, "", network);
+    if planner.get(&key)?.is_some() {
+        return Ok(());
+    }
+    let object = created(&profile(network, workload), &fresh.profile_uid, planner.now());
+    planner.put(&key, text::json::to_string(&object).into_bytes())
+}
+
+/// Takes back what a sandbox owns. `others` are addresses under the same handle that other
+/// interfaces of the container hold.
+pub fn release(
+    planner: &mut Planner<'_>,
+    record: &Record,
+    others: &BTreeSet<IpAddr>,
+) -> Planned<Result<(), ipam::Error>> {
+    let namespace = record.workload.namespace();
+    let key = resource_key(Kind::WorkloadEndpoint, namespace, &record.endpoint);
+    release_endpoint(planner, &key, &record.identity)?;
+    if record.ipam != CALICO_IPAM {
+        return Ok(Ok(()));
+    }
+    let handle = record.handle();
+    let mut releases: Vec<Release> = record
+        .addresses
+        .iter()
+        .map(|held| Release {
+            address: held.network.address().to_string(),
+            handle: handle.clone(),
+            sequence: held.sequence,
+        })
+        .collect();
+    if releases.is_empty() {
+        // Claimed or not, nobody knows: the handle does.
+        releases = match planner.ips_by_handle(&handle)? {
+            Ok(addresses) => addresses
+                .into_iter()
+                .filter(|address| !others.contains(address))
+                .map(|address| Release {
+                    address: address.to_string(),
+                    handle: handle.clone(),
+                    sequence: None,
+                })
+                .collect(),
+            Err(_) => Vec::new(),
+        };
+    }
+    if releases.is_empty() {
+        return Ok(Ok(()));
+    }
+    let released = planner.release_ips(&releases)?;
+    Ok(released.error.map_or(Ok(()), Err))
+}
+
+/// Removes an endpoint, provided that it is this sandbox's: a later sandbox of the same pod has
+/// one of the same name.
+pub fn release_endpoint(
+    planner: &mut Planner<'_>,
+    key: &str,
+    identity: &Identity,
+) -> Planned<bool> {
+    let Some(bytes) = planner.get(key)? else { return Ok(false) };
+    let value = text::json::parse(&bytes).unwrap_or_default();
+    let owner = value["spec"]["containerID"].as_str().unwrap_or_default();
+    if !owner.is_empty() && owner != identity.container {
+        return Ok(false);
+    }
+    planner.delete(key)?;
+    Ok(true)
+}
+
+/// The key of a resource.
+pub fn resource_key(kind: Kind, namespace: &str, name: &str) -> String {
+    let key =
+        ResourceKey { kind: kind.into(), namespace: namespace.to_owned(), name: name.to_owned() };
+    Key::Resource(key).path().unwrap_or_default()
+}
+
+/// The object with what the datastore adds, in Calico's order.
+fn created(object: &Value, uid: &str, now: ipam::Moment) -> Value {
+    let mut object = object.clone();
+    let metadata = &object["metadata"];
+    let mut ordered = serde_json::Map::new();
+    for field in ["name", "namespace"] {
+        if let Some(value) = metadata.get(field) {
+            ordered.insert(field.to_owned(), value.clone());
+        }
+    }
+    ordered.insert("uid".to_owned(), uid.into());
+    ordered.insert("creationTimestamp".to_owned(), now.text().into());
+    if let Some(labels) = metadata.get("labels") {
+        ordered.insert("labels".to_owned(), labels.clone());
+    }
+    object["metadata"] = Value::Object(ordered);
+    object
+}
+
+/// Fields of the second over those of the first.
+fn merged(stored: &Value, wanted: &Value) -> Value {
+    let mut fields = stored.as_object().cloned().unwrap_or_default();
+    for (name, value) in wanted.as_object().into_iter().flatten() {
+        fields.insert(name.clone(), value.clone());
+    }
+    json!(fields)
+}
+
+/// A time as Go prints it: Calico notes it beside the address.
+fn go_time(nanoseconds: u64) -> String {
+    let seconds = i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX);
+    let date = api::schema::utc(seconds).replace('T', " ").replace('Z', "");
+    let fraction = format!("{:09}", nanoseconds % 1_000_000_000);
+    let fraction = fraction.trim_end_matches('0');
+    let dot = if fraction.is_empty() { "" } else { "." };
+    format!("{date}{dot}{fraction} +0000 UTC")
+}
+
+/// The wiring of a sandbox whose addresses are known.
+pub fn with_addresses(wiring: &Wiring, held: &[Held]) -> Wiring {
+    let addresses = held.iter().map(|held| held.network.address()).collect();
+    Wiring { addresses, ..wiring.clone() }
+}

@@ -1,0 +1,143 @@
+//! The life of a sandbox as a journal of steps.
+//!
+//! A [`Record`] says how far a sandbox has come. It is written before the step that needs it, so
+//! that after a crash anywhere the record names everything that may exist: the next step is
+//! decided by the record and by what is wanted, never by memory. Every step may be repeated.
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{Held, Identity, Workload};
+use crate::wiring::Wiring;
+
+/// A network namespace, as the kernel tells two of them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetnsId {
+    /// The device of its file.
+    pub device: u64,
+    /// The file's number there.
+    pub inode: u64,
+}
+
+/// How far a sandbox has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its addresses and endpoint are about to be claimed, or were.
+    Claiming,
+    /// They are claimed; interfaces may exist.
+    Claimed,
+    /// The interfaces stand, closed.
+    Wired,
+    /// Packets flow; the runtime was told.
+    Ready,
+    /// It is being taken down; anything may be gone.
+    Leaving,
+    /// Nothing of it is left here; the datastore is still to be told.
+    Releasing,
+}
+
+/// What is known of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Who it is.
+    pub identity: Identity,
+    /// The network it is attached to.
+    pub network: String,
+    /// Who runs there.
+    pub workload: Workload,
+    /// The node whose records it has.
+    pub node: String,
+    /// The boot of the machine in which it was made: with another one, nothing of it lives.
+    pub boot: String,
+    /// Its network namespace.
+    pub netns: NetnsId,
+    /// The path by which the runtime knows the namespace.
+    pub netns_path: String,
+    /// The name of its endpoint.
+    pub endpoint: String,
+    /// The plugin that manages its addresses.
+    pub ipam: String,
+    /// Its addresses.
+    pub addresses: Vec<Held>,
+    /// How it is wired.
+    pub wiring: Wiring,
+    /// How far it has come.
+    pub phase: Phase,
+}
+
+/// What is wanted of a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// It runs.
+    Up,
+    /// It is gone.
+    Gone,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Claim addresses and write the endpoint, in one transaction.
+    Claim,
+    /// Make the interfaces, closed.
+    Wire,
+    /// Let packets pass.
+    Open,
+    /// Write down that it leaves, before anything is undone.
+    Leave,
+    /// Let no packet pass, and remove the interfaces.
+    Unwire,
+    /// Take the endpoint and the addresses back, in one transaction.
+    Release,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Claim, Self::Wire, Self::Open, Self::Leave, Self::Unwire, Self::Release];
+
+    /// Its name, in messages and as a place where a test stops the process.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Wire => "wire",
+            Self::Open => "open",
+            Self::Leave => "leave",
+            Self::Unwire => "unwire",
+            Self::Release => "release",
+        }
+    }
+}
+
+impl Record {
+    /// What to do next; none if the target is reached. A sandbox that is gone has no record.
+    pub fn next(&self, target: Target) -> Option<Step> {
+        match (target, self.phase) {
+            (Target::Up, Phase::Claiming) => Some(Step::Claim),
+            (Target::Up, Phase::Claimed) => Some(Step::Wire),
+            (Target::Up, Phase::Wired) => Some(Step::Open),
+            (Target::Up, Phase::Ready) => None,
+            // Whoever began to leave goes on leaving: the runtime adds anew.
+            (_, Phase::Leaving) => Some(Step::Unwire),
+            (_, Phase::Releasing) => Some(Step::Release),
+            (Target::Gone, _) => Some(Step::Leave),
+        }
+    }
+
+    /// The phase after a step that went well; none when nothing is left.
+    pub fn after(&self, step: Step) -> Option<Phase> {
+        match step {
+            Step::Claim => Some(Phase::Claimed),
+            Step::Wire => Some(Phase::Wired),
+            Step::Open => Some(Phase::Ready),
+            Step::Leave => Some(Phase::Leaving),
+            Step::Unwire => Some(Phase::Releasing),
+            Step::Release => None,
+        }
+    }
+
+    /// The key of its addresses.
+    pub fn handle(&self) -> String {
+        self.identity.handle(&self.network)
+    }
+}

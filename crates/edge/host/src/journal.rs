@@ -1,0 +1,110 @@
+//! The journal of sandboxes: a file each, replaced whole.
+//!
+//! It must outlive the process, not the machine: after a reboot no sandbox lives any more, so
+//! nothing is synced to the disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use sandbox::identity::Identity;
+use sandbox::life::Record;
+use sha1::{Digest, Sha1};
+
+/// All records, in memory and on disk.
+#[derive(Debug)]
+pub struct Journal {
+    folder: PathBuf,
+    records: Mutex<BTreeMap<Identity, Record>>,
+}
+
+/// A file that is no record.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// Where it was put aside.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Journal {
+    /// Reads the journal. What cannot be read is put aside under another name, and named.
+    pub fn open(folder: impl Into<PathBuf>) -> io::Result<(Self, Vec<Unreadable>)> {
+        let folder = folder.into();
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        let mut records = BTreeMap::new();
+        let mut unreadable = Vec::new();
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let read = fs::read(&path).map_err(|error| error.to_string()).and_then(|bytes| {
+                serde_json::from_slice::<Record>(&bytes).map_err(|error| error.to_string())
+            });
+            match read {
+                Ok(record) => {
+                    records.insert(record.identity.clone(), record);
+                }
+                Err(why) => {
+                    let aside = path.with_extension("unreadable");
+                    fs::rename(&path, &aside)?;
+                    unreadable.push(Unreadable { path: aside, why });
+                }
+            }
+        }
+        Ok((Self { folder, records: Mutex::new(records) }, unreadable))
+    }
+
+    /// The record of a sandbox.
+    pub fn get(&self, identity: &Identity) -> Option<Record> {
+        self.lock().get(identity).cloned()
+    }
+
+    /// All records.
+    pub fn all(&self) -> Vec<Record> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Writes a record.
+    pub fn put(&self, record: &Record) -> io::Result<()> {
+        let body = serde_json::to_vec(record).map_err(io::Error::other)?;
+        let path = self.path(&record.identity);
+        let fresh = path.with_extension("new");
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+        io::Write::write_all(&mut file?, &body)?;
+        fs::rename(&fresh, &path)?;
+        self.lock().insert(record.identity.clone(), record.clone());
+        Ok(())
+    }
+
+    /// Removes a record.
+    pub fn forget(&self, identity: &Identity) -> io::Result<()> {
+        match fs::remove_file(self.path(identity)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.lock().remove(identity);
+        Ok(())
+    }
+
+    /// Where it lies.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Container ids are longer than file names may be in the worst case, so names are digests.
+    fn path(&self, identity: &Identity) -> PathBuf {
+        let digest = Sha1::digest(identity.alias().as_bytes());
+        let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.folder.join(name).with_extension("json")
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Identity, Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,105 @@
+//! How the plugin talks to the agent: one question and one answer over a Unix socket, each a length
+//! and JSON. The container's network namespace travels as a descriptor beside the question, because
+//! an agent in a pod cannot open the path that the runtime names.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+
+/// The largest message. Runtimes hand in a few KB.
+const SIZE_MAX: usize = 4 << 20;
+
+/// What a plugin was called with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// The name it was called by: `calico` or `calico-ipam`.
+    pub plugin: String,
+    /// The variables of the protocol that are set.
+    pub environment: BTreeMap<String, String>,
+    /// Standard input.
+    pub input: String,
+    /// What another address manager answered to the plugin, which asks it first.
+    pub delegated: Option<serde_json::Value>,
+}
+
+/// What the plugin prints, and how it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// For standard output.
+    pub output: String,
+    /// The exit status.
+    pub status: u8,
+}
+
+/// Sends a question, with a namespace if there is one.
+pub fn ask(stream: &UnixStream, question: &Question, netns: Option<&OwnedFd>) -> io::Result<()> {
+    let body = serde_json::to_vec(question).map_err(io::Error::other)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?.to_be_bytes();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let descriptors = netns.map(|netns| [netns.as_fd()]);
+    if let Some(descriptors) = &descriptors {
+        beside.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(&length)], &mut beside, SendFlags::NOSIGNAL)?;
+    let mut stream = stream;
+    stream.write_all(length.get(sent..).unwrap_or_default())?;
+    stream.write_all(&body)
+}
+
+/// Receives a question. Descriptors beyond the first are closed.
+pub fn hear(stream: &UnixStream) -> io::Result<(Question, Option<OwnedFd>)> {
+    let mut length = [0; 4];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let got =
+        recvmsg(stream, &mut [IoSliceMut::new(&mut length)], &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+    let mut netns = None;
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            netns = descriptors.fold(netns, |first, next| first.or(Some(next)));
+        }
+    }
+    let mut reader = stream;
+    if got.bytes < length.len() {
+        reader.read_exact(&mut length[got.bytes..])?;
+    }
+    Ok((decode(&body(reader, length)?)?, netns))
+}
+
+/// Sends an answer.
+pub fn answer(mut stream: &UnixStream, reply: &Reply) -> io::Result<()> {
+    let body = serde_json::to_vec(reply).map_err(io::Error::other)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?.to_be_bytes();
+    stream.write_all(&[&length, body.as_slice()].concat())
+}
+
+/// Receives an answer.
+pub fn receive(mut stream: &UnixStream) -> io::Result<Reply> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    decode(&body(stream, length)?)
+}
+
+fn body(mut stream: impl Read, length: [u8; 4]) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    if length > SIZE_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too large"));
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn decode<T: for<'de> Deserialize<'de>>(body: &[u8]) -> io::Result<T> {
+    serde_json::from_slice(body)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+}
