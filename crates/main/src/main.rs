@@ -18,6 +18,9 @@ fn main() -> ExitCode {
             let own = OsString::from("margay agent");
             agent::run(std::iter::once(own).chain(arguments.skip(1)).collect())
         }
-        _ => ctl::margay::run(std::iter::once(called).chain(arguments).collect()),
+        _ => {
+            let words: Vec<OsString> = std::iter::once(called).chain(arguments).collect();
+            lab::run(&words).unwrap_or_else(|| ctl::margay::run(words))
+        }
     }
 }

@@ -118,6 +118,7 @@ fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
         Verb::Edit(one) => edit::run(&Session::open(place)?, &one),
         Verb::Explain(other) => Err(elsewhere::explain(&other.words)),
         Verb::Ipam(ipam) => ipam::run(&Session::open(place)?, &ipam),
+        Verb::Lab(other) => Err(elsewhere::lab(&other.words)),
         Verb::Version { client, format } => version::run(terminal, place, client, format),
         Verb::Help { words } => help(terminal, &words, place),
         Verb::Completion { shell } => {

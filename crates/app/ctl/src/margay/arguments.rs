@@ -116,6 +116,9 @@ pub(crate) enum Verb {
     /// IP address management
     #[command(subcommand)]
     Ipam(Ipam),
+    /// A cluster in a box: nodes and pods out of network namespaces, on this machine
+    #[command(after_help = "Examples:\n  margay lab up\n  margay lab --help     its commands")]
+    Lab(Other),
     /// Show versions of this program and of the cluster
     Version {
         /// Only of this program

@@ -1,4 +1,5 @@
-//! Commands that people know from other programs, and what does their work here.
+//! Commands that people know from other programs, and what does their work here; and those of
+//! ours that another part of the program runs.
 
 use super::failure::Failure;
 
@@ -19,4 +20,10 @@ pub(crate) fn describe(words: &[String]) -> Failure {
 pub(crate) fn explain(words: &[String]) -> Failure {
     Failure::new("there is no command explain")
         .help(format!("margay help field {}", or(words, "IPPool.spec.cidr")))
+}
+
+/// `lab` comes here only behind a flag that means nothing to it: it has a datastore of its own.
+pub(crate) fn lab(words: &[String]) -> Failure {
+    Failure::new("a lab has a datastore of its own; no flag may stand before the word lab")
+        .help(format!("margay lab {}", or(words, "--help")))
 }

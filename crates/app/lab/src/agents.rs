@@ -1,0 +1,118 @@
+//! Agents: one a node, started as a service manager would, ready when they say so.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::failure::Failure;
+use crate::lab::Lab;
+use crate::processes;
+use crate::state::Node;
+
+/// How long an agent may take to be ready.
+const START_WAIT: Duration = Duration::from_secs(30);
+/// How often a child that may have ended is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Lines of the log that are shown when an agent does not start.
+const LOG_LINES: usize = 5;
+
+/// The part of the lab that the agent of a node is.
+pub(crate) fn part(node: &str) -> String {
+    format!("agent/{node}")
+}
+
+/// Starts the agent of a node and waits until it says that it is ready.
+pub(crate) fn start(lab: &Lab, node: &Node) -> Result<(), Failure> {
+    for what in ["state", "run", "log"] {
+        lab.place.make(&lab.place.node(&node.name, what))?;
+    }
+    let notify = lab.place.node(&node.name, "run").join("notify.sock");
+    let _ = fs::remove_file(&notify);
+    let failed = |error: io::Error| Failure::new(format!("{}: {error}", notify.display()));
+    let socket = UnixDatagram::bind(&notify).map_err(failed)?;
+    socket.set_read_timeout(Some(LOOK)).map_err(failed)?;
+    let mut command = command(lab, node)?;
+    command.env("NOTIFY_SOCKET", &notify);
+    let mut child = processes::spawn_in(&lab.netns(&node.name)?, &mut command)?;
+    let ready = wait(&socket, &mut child);
+    let _ = fs::remove_file(&notify);
+    ready.map_err(|why| {
+        let log = lab.place.agent_log(&node.name);
+        let mut failure = Failure::new(format!("the agent of {} does not start", node.name))
+            .why(why)
+            .help(format!("less {}", log.display()));
+        for line in last_lines(&fs::read_to_string(&log).unwrap_or_default()) {
+            failure = failure.detail(line);
+        }
+        failure
+    })
+}
+
+fn command(lab: &Lab, node: &Node) -> Result<Command, Failure> {
+    let log = lab.place.agent_log(&node.name);
+    let open = File::options().create(true).append(true).open(&log);
+    let open = open.map_err(|error| Failure::new(format!("{}: {error}", log.display())))?;
+    let mut command = lab.margay(&["agent", "--node", &node.name], &part(&node.name))?;
+    for address in node.addresses(lab.state.ipv6) {
+        command.arg("--address").arg(address.to_string());
+    }
+    command.arg("--state-dir").arg(lab.place.node(&node.name, "state"));
+    command.arg("--run-dir").arg(lab.place.node(&node.name, "run"));
+    command.stdout(Stdio::null()).stderr(open);
+    Ok(command)
+}
+
+/// Waits for `READY=1`, the one line of the protocol that means it.
+fn wait(socket: &UnixDatagram, child: &mut Child) -> Result<(), String> {
+    let began = Instant::now();
+    let mut message = [0; 4096];
+    loop {
+        match socket.recv(&mut message) {
+            Ok(len) => {
+                let said = message.get(..len).unwrap_or_default();
+                if said.split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {
+                    return Ok(());
+                }
+            }
+            Err(error) if is_timeout(&error) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        if let Ok(Some(status)) = child.try_wait() {
+            return Err(format!("it ended with {status}"));
+        }
+        if began.elapsed() > START_WAIT {
+            return Err(format!(
+                "it did not say that it is ready within {} s",
+                START_WAIT.as_secs()
+            ));
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+fn last_lines(log: &str) -> Vec<&str> {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].to_vec()
+}
+
+/// Whether the agent of a node runs and accepts connections.
+pub(crate) fn is_running(lab: &Lab, node: &str) -> bool {
+    let socket = lab.place.node(node, "run").join("agent.sock");
+    std::os::unix::net::UnixStream::connect(socket).is_ok()
+}
+
+/// Kills the agent of a node with everything that it started; how many processes that were.
+pub(crate) fn kill(lab: &Lab, node: &str) -> Result<usize, Failure> {
+    let part = part(node);
+    let (ended, left) = processes::end(|| processes::parts(&lab.place, &part));
+    if !left.is_empty() {
+        return Err(Failure::new(format!("the agent of {node} cannot be killed")));
+    }
+    Ok(ended)
+}

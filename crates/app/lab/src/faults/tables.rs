@@ -1,0 +1,55 @@
+//! Packet filters that somebody flushes behind the agent's back.
+
+use std::time::{Duration, Instant};
+
+use kernel::Errno;
+use kernel::nft::{Batch, Nft};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::lab::Lab;
+use crate::screen::count;
+
+/// How long the agent gets to restore them.
+const AGENT_WAIT: Duration = Duration::from_secs(3);
+
+/// Deletes every table of a node, as `nft flush ruleset` does.
+pub(super) fn flush(lab: &Lab, node: &str) -> Result<Value, Failure> {
+    let mut nft = Nft::in_netns(&lab.netns(node)?)?;
+    let mut deleted = Vec::new();
+    for table in nft.tables()? {
+        let mut batch = Batch::new();
+        batch.delete_table(&table.id);
+        match nft.commit(&batch) {
+            Ok(()) => deleted.push(table.id.name.clone()),
+            // A table with an owner is not deleted by others: not by `nft flush ruleset` either.
+            Err(error) if error.errno() == Some(Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if deleted.is_empty() {
+        return Err(Failure::new(format!("{node} has no table that can be flushed")));
+    }
+    Ok(json!(deleted))
+}
+
+/// Sees whether the agent has restored the tables; nobody else can.
+pub(super) fn restored(lab: &Lab, node: &str, saved: &Value) -> Result<String, Failure> {
+    let wanted: Vec<&str> =
+        saved.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let mut nft = Nft::in_netns(&lab.netns(node)?)?;
+    let began = Instant::now();
+    loop {
+        let there = nft.tables()?;
+        let is_there = |name: &&&str| there.iter().any(|table| table.id.name == ***name);
+        let missing: Vec<&str> = wanted.iter().filter(|name| !is_there(name)).copied().collect();
+        if missing.is_empty() {
+            let tables = count(wanted.len(), "table");
+            return Ok(format!("{tables} of {node}: restored by the agent"));
+        }
+        if began.elapsed() > AGENT_WAIT {
+            return Err(Failure::new("the agent did not restore its tables").why(missing.join(" ")));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,115 @@
+//! `margay lab`: a cluster in a box.
+//!
+//! Nodes and pods are network namespaces of this machine; the agents, the CNI calls and the
+//! datastore are the shipped ones. Everything of a lab lies in one folder, every process of it
+//! carries the folder in its environment, and `lab down` finds all of it by these two alone: what
+//! was written down about a lab is never needed to remove it.
+//!
+//! Other parts of the product are used as a user would: by running this very binary.
+
+mod agents;
+mod arguments;
+mod cni;
+mod datastore;
+mod down;
+mod exec;
+mod failure;
+mod faults;
+mod lab;
+mod matrix;
+mod parallel;
+mod ping;
+mod place;
+mod pods;
+mod probe;
+mod processes;
+mod rights;
+mod rootless;
+mod screen;
+mod server;
+mod state;
+mod status;
+mod topology;
+mod up;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use arguments::{Arguments, PodVerb, Verb};
+use failure::Failure;
+use place::Place;
+
+/// The exit code of something degraded.
+const DEGRADED: u8 = 1;
+/// The exit code of something broken, and of an error.
+const BROKEN: u8 = 2;
+
+/// How a command ended, when it could do what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Fine,
+    Degraded,
+    Broken,
+}
+
+/// Runs a command of the lab if the words name one: `lab`, or what the lab runs of itself. The
+/// first word is the name that the program was called by.
+pub fn run(words: &[OsString]) -> Option<ExitCode> {
+    let (called, rest) = words.split_first()?;
+    if Path::new(called).file_name() == Some(OsStr::new(ping::NAME)) {
+        return Some(finish(ping::run(words)));
+    }
+    let (first, rest) = rest.split_first()?;
+    let ended = match first.to_str()? {
+        "lab" => return Some(command(rest)),
+        server::COMMAND => server::run(rest),
+        rootless::COMMAND => rootless::hold(rest),
+        _ => return None,
+    };
+    Some(finish(ended.map(|()| Outcome::Fine)))
+}
+
+fn command(rest: &[OsString]) -> ExitCode {
+    let words = std::iter::once(OsStr::new("margay lab")).chain(rest.iter().map(AsRef::as_ref));
+    match Arguments::try_parse_from(words) {
+        Ok(arguments) => finish(dispatch(arguments)),
+        Err(error) => {
+            let code = if error.use_stderr() { BROKEN } else { 0 };
+            let _ = error.print();
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn finish(ended: Result<Outcome, Failure>) -> ExitCode {
+    match ended {
+        Ok(Outcome::Fine) => ExitCode::SUCCESS,
+        Ok(Outcome::Degraded) => ExitCode::from(DEGRADED),
+        Ok(Outcome::Broken) => ExitCode::from(BROKEN),
+        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = write!(io::stderr().lock(), "{failure}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+fn dispatch(arguments: Arguments) -> Result<Outcome, Failure> {
+    let place = Place::named(&arguments.name)?;
+    match arguments.command {
+        Verb::Up(up) => up::run(&place, &up),
+        Verb::Exec(exec) => exec::run(&place, &exec),
+        Verb::Pod(PodVerb::Add(add)) => pods::add_command(&place, &add),
+        Verb::Pod(PodVerb::Rm { pod }) => pods::remove_command(&place, &pod),
+        Verb::Status { format } => status::run(&place, format),
+        Verb::List { format } => status::list(format),
+        Verb::Test(test) => matrix::run(&place, &test),
+        Verb::Break(fault) => faults::break_command(&place, &fault),
+        Verb::Heal => faults::heal_command(&place),
+        Verb::Down { all } => down::run(&place, all),
+    }
+}

@@ -1,0 +1,168 @@
+//! Where a lab lies: one folder with everything of it, and a lock beside it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// The variable that names the folder of all labs.
+pub(crate) const VARIABLE: &str = "MARGAY_LAB_DIR";
+const NAME_LEN_MAX: usize = 32;
+
+/// The folder of one lab. It need not exist.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) base: PathBuf,
+    pub(crate) folder: PathBuf,
+}
+
+/// Held while a lab is being changed.
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Place {
+    /// The lab of that name of this user.
+    pub(crate) fn named(name: &str) -> Result<Self, Failure> {
+        if !is_plain(name) {
+            return Err(Failure::new(format!("{name:?} cannot be the name of a lab"))
+                .help(format!("small letters, digits and -, at most {NAME_LEN_MAX} of them")));
+        }
+        let base = base_folder()?;
+        let folder = base.join(name);
+        Ok(Self { name: name.to_owned(), base, folder })
+    }
+
+    /// All labs of this user, in the order of their names.
+    pub(crate) fn all() -> Result<Vec<Self>, Failure> {
+        let base = base_folder()?;
+        let entries = match fs::read_dir(&base) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Failure::new(format!("{}: {error}", base.display()))),
+        };
+        let folders = entries.flatten().filter(|entry| entry.path().is_dir());
+        let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| is_plain(name)).collect();
+        names.sort();
+        names.iter().map(|name| Self::named(name)).collect()
+    }
+
+    /// The folder of the names of its network namespaces.
+    pub(crate) fn namespaces(&self) -> PathBuf {
+        self.folder.join("netns")
+    }
+
+    /// The network namespace of a node, a pod or the fabric.
+    pub(crate) fn namespace(&self, name: &str) -> PathBuf {
+        self.namespaces().join(name)
+    }
+
+    /// The binary under its names.
+    pub(crate) fn programs(&self) -> PathBuf {
+        self.folder.join("bin")
+    }
+
+    /// A folder of a node: `state`, `run` or `log`.
+    pub(crate) fn node(&self, node: &str, what: &str) -> PathBuf {
+        self.folder.join("nodes").join(node).join(what)
+    }
+
+    /// Where an agent writes.
+    pub(crate) fn agent_log(&self, node: &str) -> PathBuf {
+        self.node(node, "log").join("agent.log")
+    }
+
+    /// The names that resolve in the lab.
+    pub(crate) fn hosts(&self) -> PathBuf {
+        self.folder.join("hosts")
+    }
+
+    /// The embedded store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.folder.join("store.db")
+    }
+
+    /// Makes a folder that only its user can look into.
+    pub(crate) fn make(&self, folder: &Path) -> Result<(), Failure> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| {
+            Failure::new(format!("the folder {} cannot be made", folder.display()))
+                .why(error)
+                .help(format!("{VARIABLE}=DIR margay lab …     keeps labs in another folder"))
+        })
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.base.join(format!("{}.lock", self.name))
+    }
+
+    /// Waits until nobody else changes this lab.
+    pub(crate) fn lock(&self) -> Result<Lock, Failure> {
+        self.make(&self.base)?;
+        let path = self.lock_file();
+        let failed = |error: io::Error| Failure::new(format!("{}: {error}", path.display()));
+        loop {
+            let options = File::options().create(true).truncate(false).write(true).open(&path);
+            let file = options.map_err(failed)?;
+            file.lock().map_err(failed)?;
+            // Whoever held the lock before may have removed the file: then this lock is on
+            // nothing that others will find.
+            let is_current = fs::metadata(&path)
+                .and_then(|there| Ok(there.ino() == file.metadata()?.ino()))
+                .unwrap_or(false);
+            if is_current {
+                return Ok(Lock { _file: file });
+            }
+        }
+    }
+
+    /// Removes the lock file, and the folders of all labs if this was the last.
+    pub(crate) fn forget(&self, _held: &Lock) {
+        let _ = fs::remove_file(self.lock_file());
+        let _ = fs::remove_dir(&self.base);
+        if self.base.ends_with("margay/lab") {
+            let _ = self.base.parent().map(fs::remove_dir);
+        }
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_fine)
+}
+
+/// A word that can be part of the name of a pod.
+pub(crate) fn is_role(word: &str) -> bool {
+    is_plain(word) && word.len() <= 16 && !word.starts_with('-') && !word.ends_with('-')
+}
+
+fn base_folder() -> Result<PathBuf, Failure> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = variable(VARIABLE) {
+        let made_absolute = std::path::absolute(PathBuf::from(folder));
+        return made_absolute.map_err(|error| Failure::new(format!("{VARIABLE}: {error}")));
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok("/run/margay/lab".into());
+    }
+    let own = variable("XDG_RUNTIME_DIR").map(|folder| PathBuf::from(folder).join("margay/lab"));
+    let user = rustix::process::getuid().as_raw();
+    Ok(own.unwrap_or_else(|| PathBuf::from(format!("/tmp/margay-lab-{user}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_leave_the_folder_are_refused() {
+        for name in ["", "..", "a/b", "A", "a b", &"x".repeat(33)] {
+            assert!(Place::named(name).is_err(), "{name}");
+        }
+        assert!(Place::named("big-2").is_ok());
+    }
+}

@@ -1,0 +1,252 @@
+//! What the user sees: signs, steps with their seconds, tables that fit.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::Outcome;
+use crate::arguments::{Format, Structured};
+
+const LABEL_WIDTH: usize = 13;
+const DETAIL_WIDTH: usize = 37;
+/// Two blanks between columns.
+const GAP: usize = 2;
+/// A column is not made narrower than this.
+const NARROWEST: usize = 6;
+
+/// Standard output, and what it can show.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Screen {
+    /// The width in columns; none when the output is not a terminal.
+    pub(crate) width: Option<usize>,
+    has_colour: bool,
+    has_utf8: bool,
+    format: Option<Structured>,
+}
+
+impl Screen {
+    /// Asks the environment and the terminal.
+    pub(crate) fn detect(format: Format) -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let is_terminal = io::stdout().is_terminal();
+        let size = is_terminal.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten();
+        let columns = variable("COLUMNS").and_then(|text| text.parse().ok());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
+        let locale = locale.map(|name| name.to_ascii_lowercase());
+        Self {
+            width: size.map(|size| columns.unwrap_or(usize::from(size.ws_col))).filter(|w| *w > 0),
+            has_colour: is_terminal
+                && variable("NO_COLOR").is_none()
+                && variable("TERM").as_deref() != Some("dumb"),
+            has_utf8: locale.is_none_or(|name| name.contains("utf-8") || name.contains("utf8")),
+            format: format.output,
+        }
+    }
+
+    /// Whether programs read the answer, so that nothing else may be printed.
+    pub(crate) fn is_structured(self) -> bool {
+        self.format.is_some()
+    }
+
+    /// The sign of an outcome, coloured where colours show.
+    pub(crate) fn mark(self, outcome: Outcome) -> String {
+        let (sign, plain, colour) = match outcome {
+            Outcome::Fine => ("✓", "ok", 32),
+            Outcome::Degraded => ("!", "warn", 33),
+            Outcome::Broken => ("✗", "FAIL", 31),
+        };
+        let sign = if self.has_utf8 { sign } else { plain };
+        match self.has_colour {
+            true => format!("\x1b[{colour}m{sign}\x1b[0m"),
+            false => sign.to_owned(),
+        }
+    }
+
+    /// Prints text for people; nothing where programs read.
+    pub(crate) fn say(self, text: &str) -> io::Result<()> {
+        if self.is_structured() {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+
+    /// Prints the answer for programs; nothing where people read.
+    pub(crate) fn answer(self, answer: &Value) -> io::Result<()> {
+        let text = match self.format {
+            Some(Structured::Json) => text::json::to_string_indented(answer) + "\n",
+            Some(Structured::Yaml) => text::yaml::to_string(answer),
+            None => return Ok(()),
+        };
+        io::stdout().lock().write_all(text.as_bytes())
+    }
+
+    /// Begins a step that may take a while.
+    pub(crate) fn step(self, label: &str) -> Step {
+        let step = Step {
+            screen: self,
+            label: label.to_owned(),
+            began: Instant::now(),
+            last: Mutex::new(None),
+        };
+        step.progress("");
+        step
+    }
+
+    /// Rows under headings, not wider than the terminal; what is cut ends in `…`.
+    pub(crate) fn table(self, headings: &[&str], rows: &[Vec<String>]) -> String {
+        let mut widths: Vec<usize> = headings.iter().map(|cell| columns_of(cell)).collect();
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(columns_of(cell));
+            }
+        }
+        if let Some(width) = self.width {
+            narrow(&mut widths, width);
+        }
+        let mut text = String::new();
+        let headings: Vec<String> = headings.iter().map(|cell| (*cell).to_owned()).collect();
+        for row in std::iter::once(&headings).chain(rows) {
+            let start = text.len();
+            for (cell, width) in row.iter().zip(&widths) {
+                let shown = cut(cell, *width);
+                let padding = width.saturating_sub(columns_of(&shown)) + GAP;
+                text.push_str(&shown);
+                text.extend(std::iter::repeat_n(' ', padding));
+            }
+            text.truncate(start + text[start..].trim_end().len());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A step that runs.
+pub(crate) struct Step {
+    screen: Screen,
+    label: String,
+    began: Instant,
+    /// When progress was last shown: a terminal need not be told more often than eyes see.
+    last: Mutex<Option<Instant>>,
+}
+
+impl Step {
+    /// Shows what is being waited for, on a terminal only.
+    pub(crate) fn progress(&self, what: &str) {
+        let Some(width) = self.screen.width else { return };
+        let mut last = self.last.lock().expect("no holder of this lock can panic");
+        if self.screen.is_structured()
+            || last.is_some_and(|at| at.elapsed() < Duration::from_millis(50))
+        {
+            return;
+        }
+        *last = Some(Instant::now());
+        let line = format!("   {:<LABEL_WIDTH$} {what}", self.label);
+        let _ = self.screen.say(&format!("\r\x1b[K{}", cut(&line, width.saturating_sub(1))));
+    }
+
+    /// Ends the step without a line of its own.
+    pub(crate) fn clear(self) -> io::Result<()> {
+        match self.screen.width {
+            Some(_) => self.screen.say("\r\x1b[K"),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the step with a line of its own, and returns its seconds.
+    pub(crate) fn done(self, outcome: Outcome, label: &str, detail: &str) -> io::Result<Duration> {
+        let took = self.began.elapsed();
+        let seconds = seconds(took);
+        let mark = self.screen.mark(outcome);
+        let line = match detail {
+            "" => format!(" {mark} {label:<LABEL_WIDTH$} {seconds}"),
+            detail => format!(" {mark} {label:<LABEL_WIDTH$} {detail:<DETAIL_WIDTH$} {seconds}"),
+        };
+        let start = if self.screen.width.is_some() { "\r\x1b[K" } else { "" };
+        self.screen.say(&format!("{start}{line}\n"))?;
+        Ok(took)
+    }
+}
+
+/// A time for people.
+pub(crate) fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// An age for people: the largest unit that it has one of.
+pub(crate) fn age(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// One or several, with the number.
+pub(crate) fn count(n: usize, word: &str) -> String {
+    match n {
+        1 => format!("1 {word}"),
+        n if word.ends_with("ss") => format!("{n} {word}es"),
+        n => format!("{n} {word}s"),
+    }
+}
+
+/// Takes columns from the widest until the row fits, or nothing is left to take.
+fn narrow(widths: &mut [usize], width: usize) {
+    let gaps = GAP * widths.len().saturating_sub(1);
+    let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
+    while excess > 0 {
+        let Some(widest) = widths.iter_mut().filter(|width| **width > NARROWEST).max() else {
+            return;
+        };
+        *widest -= 1;
+        excess -= 1;
+    }
+}
+
+/// The text in at most so many columns.
+pub(crate) fn cut(cell: &str, width: usize) -> String {
+    if columns_of(cell) <= width {
+        return cell.to_owned();
+    }
+    let mut shown: String = cell.chars().take(width.saturating_sub(1)).collect();
+    shown.push('…');
+    shown
+}
+
+fn columns_of(cell: &str) -> usize {
+    cell.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_gives_way_where_it_is_widest() {
+        let row = |cells: [&str; 2]| cells.map(String::from).to_vec();
+        let screen = |width| Screen { width, ..Screen::detect(Format::default()) };
+        let rows = [row(["n1", "a long text that says much"]), row(["n2", ""])];
+        let wide = screen(None).table(&["NODE", "TEXT"], &rows);
+        assert_eq!(wide, "NODE  TEXT\nn1    a long text that says much\nn2\n");
+        let narrow = screen(Some(16)).table(&["NODE", "TEXT"], &rows);
+        assert_eq!(narrow, "NODE  TEXT\nn1    a long te…\nn2\n");
+    }
+
+    #[test]
+    fn ages_have_one_unit() {
+        assert_eq!([age(5), age(300), age(7200), age(200_000)], ["5 s", "5 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn words_are_counted() {
+        assert_eq!(
+            [count(1, "process"), count(2, "process"), count(0, "pod")],
+            ["1 process", "2 processes", "0 pods"]
+        );
+    }
+}

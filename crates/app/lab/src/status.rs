@@ -1,0 +1,241 @@
+//! `lab status` and `lab list`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use kernel::{LinkName, Netlink};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::agents;
+use crate::arguments::{DatastoreKind, Format};
+use crate::datastore;
+use crate::failure::Failure;
+use crate::faults;
+use crate::lab::{Lab, flag};
+use crate::matrix::Matrix;
+use crate::place::Place;
+use crate::pods;
+use crate::processes;
+use crate::screen::{Screen, age, count};
+use crate::state::{Node, Pod, State};
+use crate::topology;
+
+/// How long a pod may take to answer.
+const PATIENCE: Duration = Duration::from_millis(1000);
+
+/// Something that is not as it should be.
+struct Problem {
+    outcome: Outcome,
+    subject: String,
+    what: String,
+    /// What puts it right; none where only looking closer helps.
+    fix: Option<String>,
+}
+
+/// What was found about a node.
+struct NodeStatus<'a> {
+    node: &'a Node,
+    has_agent: bool,
+    is_plugged: bool,
+}
+
+/// The command.
+pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
+    let lab = Lab::open(place)?;
+    let screen = Screen::detect(format);
+    let nodes: Vec<NodeStatus<'_>> = lab
+        .state
+        .nodes
+        .iter()
+        .map(|node| NodeStatus {
+            node,
+            has_agent: agents::is_running(&lab, &node.name),
+            is_plugged: topology::is_plugged(&lab, &node.name).unwrap_or(false),
+        })
+        .collect();
+    let matrix = Matrix::measure(&lab, PATIENCE, |_, _| true)?;
+    let mut problems = problems(&lab, &nodes);
+    let (fine, all) = matrix.pairs();
+    if fine < all {
+        problems.push(Problem {
+            outcome: Outcome::Broken,
+            subject: "pairs".to_owned(),
+            what: format!("{} of {all} pairs do not answer", all - fine),
+            fix: None,
+        });
+    }
+    problems.sort_by_key(|problem| std::cmp::Reverse(problem.outcome));
+    let outcome = problems.iter().map(|problem| problem.outcome).max().unwrap_or(Outcome::Fine);
+    screen.answer(&as_json(&lab, &nodes, &matrix, &problems))?;
+    screen.say(&as_text(&lab, screen, &nodes, &matrix, &problems))?;
+    Ok(outcome)
+}
+
+fn problems(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
+    let heal = format!("margay lab heal{}", flag(&lab.place.name));
+    let mut found = Vec::new();
+    let mut add = |outcome, subject: &str, what: String| {
+        let (subject, fix) = (subject.to_owned(), Some(heal.clone()));
+        found.push(Problem { outcome, subject, what, fix });
+    };
+    for status in nodes {
+        let name = &status.node.name;
+        if !status.has_agent {
+            let log = lab.place.agent_log(name);
+            let what = format!("its agent does not run (log: {})", log.display());
+            add(Outcome::Degraded, name, what);
+        }
+        if !status.is_plugged {
+            add(Outcome::Broken, name, "its cable is pulled (eth0 has no carrier)".to_owned());
+        }
+        for (pod, what) in absent_interfaces(lab, status.node) {
+            add(Outcome::Broken, &pod.name, what);
+        }
+    }
+    let running = processes::all(&lab.place);
+    let runs = |part: &str| running.iter().any(|process| process.part.as_deref() == Some(part));
+    for pod in &lab.state.pods {
+        if !runs(&pods::part(&pod.name)) {
+            add(Outcome::Broken, &pod.name, "its process does not run".to_owned());
+        }
+    }
+    if lab.state.datastore == DatastoreKind::Etcd && !runs(datastore::PART) {
+        add(Outcome::Broken, "etcd", "it does not run".to_owned());
+    }
+    for fault in &lab.state.broken {
+        let what = format!("broken on purpose: {}", faults::name(fault.scenario));
+        add(Outcome::Degraded, &fault.target, what);
+    }
+    found
+}
+
+fn absent_interfaces<'a>(lab: &'a Lab, node: &Node) -> Vec<(&'a Pod, String)> {
+    let netlink = lab.netns(&node.name).and_then(|netns| Ok(Netlink::in_netns(&netns)?));
+    let Ok(mut netlink) = netlink else { return Vec::new() };
+    let node = node.name.clone();
+    let pods = lab.state.pods.iter().filter(move |pod| pod.node == node);
+    pods.filter_map(|pod| {
+        let name = LinkName::new(&pod.interface).ok()?;
+        let is_absent = netlink.link_by_name(&name).is_ok_and(|link| link.is_none());
+        is_absent.then(|| (pod, format!("its interface {name} is gone from {}", pod.node)))
+    })
+    .collect()
+}
+
+fn as_json(lab: &Lab, nodes: &[NodeStatus<'_>], matrix: &Matrix, problems: &[Problem]) -> Value {
+    let state = &lab.state;
+    let nodes = nodes.iter().map(|status| {
+        let addresses = status.node.addresses(state.ipv6);
+        let addresses: Vec<String> = addresses.iter().map(|net| net.addr().to_string()).collect();
+        json!({
+            "name": status.node.name,
+            "addresses": addresses,
+            "agentRuns": status.has_agent,
+            "isPlugged": status.is_plugged,
+        })
+    });
+    let problems = problems.iter().map(|problem| {
+        let is_broken = problem.outcome == Outcome::Broken;
+        json!({
+            "severity": if is_broken { "broken" } else { "degraded" },
+            "subject": problem.subject,
+            "problem": problem.what,
+            "fix": problem.fix,
+        })
+    });
+    let (fine, all) = matrix.pairs();
+    json!({
+        "lab": lab.place.name,
+        "folder": lab.place.folder,
+        "since": state.since,
+        "datastore": state.datastore,
+        "ipv6": state.ipv6,
+        "nodes": nodes.collect::<Vec<_>>(),
+        "pods": state.pods,
+        "pairs": {"answering": fine, "all": all},
+        "brokenOnPurpose": state.broken,
+        "problems": problems.collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(
+    lab: &Lab,
+    screen: Screen,
+    nodes: &[NodeStatus<'_>],
+    matrix: &Matrix,
+    problems: &[Problem],
+) -> String {
+    let state = &lab.state;
+    let worst = problems.first().map_or(Outcome::Fine, |problem| problem.outcome);
+    let (fine, all) = matrix.pairs();
+    let mut text = format!(
+        "{} lab {:?}: {}, {}, {fine}/{all} pairs answer, up since {}\n",
+        screen.mark(worst),
+        lab.place.name,
+        count(state.nodes.len(), "node"),
+        count(state.pods.len(), "pod"),
+        age(seconds_since(state.since)),
+    );
+    for problem in problems {
+        let mark = screen.mark(problem.outcome);
+        let _ = writeln!(text, "{mark} {}: {}", problem.subject, problem.what);
+    }
+    if let Some(fix) = problems.iter().find_map(|problem| problem.fix.as_ref()) {
+        let _ = writeln!(text, "fix: {fix}");
+    }
+    if fine < all {
+        let _ = writeln!(text, "see: margay lab test{}", flag(&lab.place.name));
+    }
+    let rows: Vec<Vec<String>> = nodes
+        .iter()
+        .map(|status| {
+            let pods: Vec<String> = state.pods_of(&status.node.name).map(shown).collect();
+            vec![
+                status.node.name.clone(),
+                status.node.v4().to_string(),
+                if status.has_agent { "running" } else { "-" }.to_owned(),
+                pods.join(" "),
+            ]
+        })
+        .collect();
+    text + &screen.table(&["NODE", "ADDRESS", "AGENT", "PODS"], &rows)
+}
+
+fn shown(pod: &Pod) -> String {
+    match pod.addresses.first() {
+        Some(address) => format!("{}={address}", pod.role()),
+        None => pod.role().to_owned(),
+    }
+}
+
+fn seconds_since(time: u64) -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs()).saturating_sub(time)
+}
+
+/// `lab list`.
+pub(crate) fn list(format: Format) -> Result<Outcome, Failure> {
+    let screen = Screen::detect(format);
+    let mut rows = Vec::new();
+    let mut values = Vec::new();
+    for place in Place::all()? {
+        // A lab that cannot be read is still one that can be removed.
+        let state = State::read(&place).ok().flatten().filter(|state| state.is_built);
+        let cell = |of: &dyn Fn(&State) -> String| state.as_ref().map_or("-".to_owned(), of);
+        rows.push(vec![
+            place.name.clone(),
+            cell(&|state| state.nodes.len().to_string()),
+            cell(&|state| state.pods.len().to_string()),
+            cell(&|state| age(seconds_since(state.since))),
+            place.folder.display().to_string(),
+        ]);
+        values.push(json!({"lab": place.name, "folder": place.folder, "state": state}));
+    }
+    screen.answer(&Value::Array(values))?;
+    match rows.is_empty() {
+        true => screen.say("there is no lab; margay lab up makes one\n")?,
+        false => screen.say(&screen.table(&["NAME", "NODES", "PODS", "AGE", "FOLDER"], &rows))?,
+    }
+    Ok(Outcome::Fine)
+}

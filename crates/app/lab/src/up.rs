@@ -1,0 +1,244 @@
+//! `lab up`: builds a lab step by step.
+
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::json;
+
+use crate::Outcome;
+use crate::agents;
+use crate::arguments::{DatastoreKind, Up};
+use crate::datastore;
+use crate::down;
+use crate::failure::Failure;
+use crate::lab::{Lab, flag};
+use crate::matrix::Matrix;
+use crate::parallel;
+use crate::ping;
+use crate::place::Place;
+use crate::pods;
+use crate::processes;
+use crate::rights;
+use crate::rootless;
+use crate::screen::{Screen, Step, age, count, seconds};
+use crate::state::{Node, Pod, State};
+use crate::topology;
+
+/// Things that are made at the same time: most of each is waiting.
+const N_WORKERS: usize = 8;
+/// How long all pairs may take to answer.
+const SETTLE_WAIT: Duration = Duration::from_secs(10);
+/// Names of the programs in the lab's folder that are this binary.
+const PROGRAMS: [&str; 5] = ["margay", "calico", "calico-ipam", "calicoctl", ping::NAME];
+
+/// The command.
+pub(crate) fn run(place: &Place, up: &Up) -> Result<Outcome, Failure> {
+    let screen = Screen::detect(up.format);
+    let began = Instant::now();
+    let lock = place.lock()?;
+    if let Some(outcome) = running(place, up, screen)? {
+        return Ok(outcome);
+    }
+    if place.folder.exists() {
+        down::remove(place)?;
+    }
+    if up.datastore == DatastoreKind::Etcd {
+        datastore::check_etcd()?;
+    }
+    let ground = lay_ground(place, up, screen).inspect_err(|_| {
+        // So early there is nothing to look at; the error says it all.
+        let _ = down::remove(place);
+        place.forget(&lock);
+    });
+    let mut lab = ground?;
+    let matrix = populate(&mut lab, up, screen).map_err(|failure| {
+        failure
+            .detail(format!("what stands so far: margay lab down{} removes it", flag(&place.name)))
+    })?;
+    report(&lab, &matrix, screen, began.elapsed())?;
+    Ok(matrix.outcome())
+}
+
+/// What there is to say about a lab that is there already; nothing if it has to be built.
+fn running(place: &Place, up: &Up, screen: Screen) -> Result<Option<Outcome>, Failure> {
+    // What cannot be read or entered is built anew.
+    let Ok(lab) = Lab::open(place) else { return Ok(None) };
+    let state = &lab.state;
+    let nodes = count(state.nodes.len(), "node");
+    let pods = count(state.pods.len(), "pod");
+    let since = age(now().saturating_sub(state.since));
+    let mark = screen.mark(Outcome::Fine);
+    let name = &place.name;
+    screen.answer(&json!({"lab": name, "state": state, "isNew": false}))?;
+    screen.say(&format!("{mark} lab {name:?} is up already: {nodes}, {pods}, since {since}\n"))?;
+    let is_other = state.nodes.len() != usize::from(up.nodes)
+        || state.datastore != up.datastore
+        || state.ipv6 != up.ipv6;
+    if is_other {
+        let flag = flag(name);
+        screen.say(&format!(
+            "  it was built otherwise than asked for now; to change that: margay lab down{flag}\n"
+        ))?;
+    }
+    Ok(Some(Outcome::Fine))
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// The folder, the right to make namespaces, and the fabric.
+fn lay_ground(place: &Place, up: &Up, screen: Screen) -> Result<Lab, Failure> {
+    let step = screen.step("fabric");
+    prepare(place)?;
+    let state = State {
+        name: place.name.clone(),
+        is_built: false,
+        since: now(),
+        datastore: up.datastore,
+        ipv6: up.ipv6,
+        nodes: (1..=up.nodes).map(Node::new).collect(),
+        pods: Vec::new(),
+        broken: Vec::new(),
+    };
+    let lab = Lab { place: place.clone(), state };
+    lab.save()?;
+    topology::fabric(&lab)?;
+    step.done(Outcome::Fine, "fabric", "")?;
+    Ok(lab)
+}
+
+fn populate(lab: &mut Lab, up: &Up, screen: Screen) -> Result<Matrix, Failure> {
+    if up.datastore == DatastoreKind::Etcd {
+        let step = screen.step("etcd");
+        datastore::start_etcd(lab)?;
+        step.done(Outcome::Fine, "etcd", datastore::ENDPOINT)?;
+    }
+    make_nodes(lab, screen)?;
+    lab.state.pods = make_pods(lab, usize::from(up.pods), screen)?;
+    lab.state.is_built = true;
+    lab.save()?;
+    settle(lab, screen)
+}
+
+/// The folder with the programs in it, and the right to make namespaces.
+fn prepare(place: &Place) -> Result<(), Failure> {
+    place.make(&place.folder)?;
+    rootless::start(place)?;
+    rights::check()?;
+    place.make(&place.programs())?;
+    let binary = processes::own_binary()?;
+    for name in PROGRAMS {
+        let link = place.programs().join(name);
+        symlink(&binary, &link)
+            .map_err(|error| Failure::new(format!("{}: {error}", link.display())))?;
+    }
+    Ok(())
+}
+
+fn make_nodes(lab: &Lab, screen: Screen) -> Result<(), Failure> {
+    let nodes = &lab.state.nodes;
+    let step = screen.step(&count(nodes.len(), "node"));
+    let n_done = AtomicUsize::new(0);
+    datastore::apply_pools(lab)?;
+    all_of(parallel::each(nodes, N_WORKERS, |node| {
+        topology::node(lab, node)?;
+        agents::start(lab, node)?;
+        say_progress(&step, &n_done, nodes.len(), "agents ready");
+        Ok(())
+    }))?;
+    let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let shown = match names.as_slice() {
+        [first, .., last] if names.len() > 5 => format!("{first} … {last}"),
+        names => names.join(" "),
+    };
+    let detail = format!("{shown}, agents ready");
+    step.done(Outcome::Fine, &count(nodes.len(), "node"), &detail)?;
+    Ok(())
+}
+
+fn make_pods(lab: &Lab, n_each: usize, screen: Screen) -> Result<Vec<Pod>, Failure> {
+    let planned: Vec<Pod> = lab
+        .state
+        .nodes
+        .iter()
+        .flat_map(|node| (0..n_each).map(|at| pods::planned(&node.name, &pods::role(at))))
+        .collect();
+    let label = count(planned.len(), "pod");
+    if planned.is_empty() {
+        return Ok(Vec::new());
+    }
+    let step = screen.step(&label);
+    let n_done = AtomicUsize::new(0);
+    let made = all_of(parallel::each(&planned, N_WORKERS, |pod| {
+        let made = pods::start(lab, pod)?;
+        say_progress(&step, &n_done, planned.len(), "connected");
+        Ok(made)
+    }))?;
+    let (pods, mut times): (Vec<Pod>, Vec<Duration>) = made.into_iter().unzip();
+    times.sort();
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    let detail = format!("{n_each} a node, by CNI ADD (median {} ms)", median.as_millis());
+    step.done(Outcome::Fine, &label, &detail)?;
+    Ok(pods)
+}
+
+fn settle(lab: &Lab, screen: Screen) -> Result<Matrix, Failure> {
+    let step = screen.step("pairs");
+    let matrix = Matrix::settle(lab, SETTLE_WAIT, |matrix| {
+        let (fine, all) = matrix.pairs();
+        let limit = SETTLE_WAIT.as_secs();
+        step.progress(&format!("{fine}/{all} answer, waiting up to {limit} s for the rest"));
+    })?;
+    let (fine, all) = matrix.pairs();
+    let detail = format!("answer ({})", matrix.manners());
+    if all > 0 {
+        step.done(matrix.outcome(), &format!("{fine}/{all} pairs"), &detail)?;
+    }
+    Ok(matrix)
+}
+
+fn report(lab: &Lab, matrix: &Matrix, screen: Screen, took: Duration) -> Result<(), Failure> {
+    let name = &lab.place.name;
+    let mut answer = matrix.json(lab);
+    answer["state"] = serde_json::to_value(&lab.state).unwrap_or_default();
+    answer["isNew"] = true.into();
+    answer["milliseconds"] = json!(u64::try_from(took.as_millis()).ok());
+    screen.answer(&answer)?;
+    screen.say(&matrix.grid(screen))?;
+    screen.say(&matrix.problems(screen))?;
+    let flag = flag(name);
+    let from = lab.state.pods.first();
+    let to = lab.state.pods.iter().rev().find(|pod| Some(pod.role()) != from.map(Pod::role));
+    let but = match matrix.outcome() {
+        Outcome::Fine => "",
+        _ => ", but not every pair answers",
+    };
+    let mut text = format!("lab {name:?} is up in {}{but}. Try:\n", seconds(took));
+    if let (Some(from), Some(to)) = (from, to) {
+        text += &format!("  margay lab exec{flag} {} -- ping -c1 {}\n", from.name, to.name);
+    }
+    text += &format!(
+        "  margay lab break{flag} agent-killed     and then     margay lab status{flag}\n"
+    );
+    text += &format!("  margay lab down{flag}\n");
+    screen.say(&text)?;
+    Ok(())
+}
+
+fn say_progress(step: &Step, n_done: &AtomicUsize, all: usize, what: &str) {
+    let done = n_done.fetch_add(1, Ordering::Relaxed) + 1;
+    step.progress(&format!("{done} of {all} {what}"));
+}
+
+/// All results, or the first failure with the number of the others.
+fn all_of<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+    let n_failed = results.iter().filter(|result| result.is_err()).count();
+    let all: Result<Vec<T>, Failure> = results.into_iter().collect();
+    all.map_err(|failure| match n_failed {
+        0 | 1 => failure,
+        more => failure.detail(format!("and {} more failed", more - 1)),
+    })
+}
