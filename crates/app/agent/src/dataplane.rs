@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernel::nft::{RulesetEvent, RulesetMonitor};
 use kernel::{Monitor, Topic};
 use store::Event;
 
 use crate::arguments::Arguments;
+use crate::filter::TABLE;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::say;
 use crate::{register, server};
@@ -52,7 +54,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     register::register(&store, &name, &arguments.address)?;
     let settings = Settings { name, state: arguments.state_dir.clone(), has_agent: true };
     let node = Arc::new(Node::open(&settings, store)?);
-    follow_kernel(&node)?;
+    follow_routes(&node)?;
+    follow_filter(&node)?;
     let follower = Arc::clone(&node);
     let (tell, in_sync) = std::sync::mpsc::channel();
     std::thread::Builder::new()
@@ -107,19 +110,50 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
     }
 }
 
-/// Compares again when somebody changes routes, links or our table.
-fn follow_kernel(node: &Arc<Node>) -> Result<(), Error> {
+/// Compares our routes again when links or routes change, whoever changes them.
+fn follow_routes(node: &Arc<Node>) -> Result<(), Error> {
     let mut monitor = Monitor::open(None, &[Topic::Links, Topic::Routes])?;
     let node = Arc::clone(node);
-    std::thread::Builder::new().name("kernel".into()).spawn(move || {
+    std::thread::Builder::new().name("routes".into()).spawn(move || {
         loop {
-            match monitor.next(Duration::from_secs(3600)) {
-                Ok(None) => continue,
-                Ok(Some(_)) | Err(_) => {}
+            if let Ok(None) = monitor.next(Duration::from_secs(3600)) {
+                continue;
             }
             while matches!(monitor.next(SETTLE), Ok(Some(_))) {}
-            node.doubt();
+            node.doubt_routes();
             flush(&node);
+        }
+    })?;
+    Ok(())
+}
+
+/// Installs our tables anew when somebody else touches them.
+fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
+    let mut monitor = RulesetMonitor::open(None)?;
+    let node = Arc::clone(node);
+    // Who we are in the kernel's eyes: in a container our own number is another one. The first to
+    // touch our tables after this is ourselves, when we install them.
+    let mut own = None;
+    std::thread::Builder::new().name("filter".into()).spawn(move || {
+        let mut is_touched = false;
+        loop {
+            match monitor.next(Duration::from_secs(3600)) {
+                Ok(None) => {}
+                Ok(Some(RulesetEvent::Changed { table, .. })) => is_touched |= table.name == TABLE,
+                Ok(Some(RulesetEvent::Committed { process, .. })) => {
+                    if !std::mem::take(&mut is_touched) {
+                        continue;
+                    }
+                    if *own.get_or_insert(process) != process {
+                        node.doubt_filter();
+                        flush(&node);
+                    }
+                }
+                Ok(Some(RulesetEvent::Lost)) | Err(_) => {
+                    node.doubt_filter();
+                    flush(&node);
+                }
+            }
         }
     })?;
     Ok(())

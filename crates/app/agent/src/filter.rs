@@ -19,9 +19,8 @@ pub(crate) const TABLE: &str = "margay";
 #[derive(Debug)]
 pub(crate) struct FilterTable {
     nft: Nft,
-    /// What the kernel holds, and the generation of the ruleset since which it does; none if it
-    /// has to be installed.
-    installed: Option<(Ruleset, u32)>,
+    /// What the kernel holds; none if it has to be installed.
+    installed: Option<Ruleset>,
 }
 
 impl FilterTable {
@@ -30,14 +29,9 @@ impl FilterTable {
         Ok(Self { nft: Nft::in_netns(netns)?, installed: None })
     }
 
-    /// Somebody else may have changed our table. True if somebody has changed anything.
-    pub(crate) fn doubt(&mut self) -> bool {
-        let Some((_, since)) = self.installed else { return true };
-        let is_changed = self.nft.generation().map_or(true, |now| now != since);
-        if is_changed {
-            self.installed = None;
-        }
-        is_changed
+    /// Somebody else has changed our table: it is installed anew.
+    pub(crate) fn doubt(&mut self) {
+        self.installed = None;
     }
 
     /// Makes the kernel's filter the wanted one, in one transaction.
@@ -45,7 +39,7 @@ impl FilterTable {
         let wanted = Ruleset::of(filter);
         let mut batch = Batch::new();
         match &self.installed {
-            Some((installed, _)) => wanted.change(installed, &mut batch),
+            Some(installed) => wanted.change(installed, &mut batch),
             None => wanted.install(&mut batch),
         }
         if batch.is_empty() {
@@ -54,7 +48,7 @@ impl FilterTable {
         // Whatever comes of the transaction, the old picture is not trusted any more.
         self.installed = None;
         self.nft.commit(&batch)?;
-        self.installed = Some((wanted, self.nft.generation()?));
+        self.installed = Some(wanted);
         Ok(())
     }
 }

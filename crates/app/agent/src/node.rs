@@ -166,12 +166,18 @@ impl Node {
         result
     }
 
-    /// Somebody else may have changed the kernel: everything is compared again.
-    pub(crate) fn doubt(&self) {
+    /// Somebody may have changed links or routes: ours are compared again.
+    pub(crate) fn doubt_routes(&self) {
         let mut dataplane = self.dataplane();
         dataplane.routes.doubt();
+        dataplane.changed.routes = true;
+    }
+
+    /// Somebody has changed our tables of the packet filter: they are installed anew.
+    pub(crate) fn doubt_filter(&self) {
+        let mut dataplane = self.dataplane();
         dataplane.filter.doubt();
-        dataplane.changed = Changed { routes: true, filter: true };
+        dataplane.changed.filter = true;
     }
 
     /// What is wrong.
