@@ -42,7 +42,7 @@ impl Node {
             }
             claim::assign(planner, &self.name, &handle, &workload, wish)
         });
-        let held = assigned.map_err(unavailable)??;
+        let held = assigned.map_err(|error| unavailable(&error))??;
         match held.is_empty() {
             true => Err(Failure::plugin("IPAM plugin returned no IP addresses in result")),
             false => Ok(held),
@@ -54,14 +54,16 @@ impl Node {
         let handle = Identity::of(call).handle(&conf.name);
         // A handle that is not there has nothing to give back.
         let released = self.transact(|planner| planner.release_by_handle(&handle));
-        released.map(drop).map_err(unavailable)
+        released.map(drop).map_err(|error| unavailable(&error))
     }
 
     /// Whether they are still held.
     pub(crate) fn check_alone(&self, call: &Call, conf: &NetConf) -> Result<(), Failure> {
         let identity = Identity::of(call);
         let handle = identity.handle(&conf.name);
-        let held = self.transact(|planner| planner.ips_by_handle(&handle)).map_err(unavailable)?;
+        let held = self
+            .transact(|planner| planner.ips_by_handle(&handle))
+            .map_err(|error| unavailable(&error))?;
         match held {
             Ok(addresses) if !addresses.is_empty() => Ok(()),
             _ => Err(Failure::new(Code::UnknownContainer, format!("{identity} holds no address"))),
@@ -69,7 +71,7 @@ impl Node {
     }
 }
 
-pub(crate) fn unavailable(error: store::ipam::Error) -> Failure {
+pub(crate) fn unavailable(error: &store::ipam::Error) -> Failure {
     Failure::new(Code::TryAgainLater, error.to_string())
         .with_details("the datastore does not answer; the runtime tries again by itself")
 }

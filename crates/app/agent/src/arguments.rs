@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// Where to serve /liveness, /readiness and /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) http: Option<SocketAddr>,
-    /// Serves the socket on standard input; for the supervisor
-    #[arg(long, hide = true)]
-    pub(crate) dataplane: bool,
+    /// Serves the socket on standard input, for the supervisor of this process number
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) dataplane: Option<i32>,
 }

@@ -13,7 +13,7 @@ use store::Event;
 use crate::arguments::Arguments;
 use crate::filter::TABLE;
 use crate::node::{self, Node, Settings};
-use crate::supervisor::say;
+use crate::supervisor::{become_only, say};
 use crate::{register, server};
 
 /// How long the kernel must be quiet before its routes are compared again.
@@ -22,8 +22,8 @@ const SETTLE: Duration = Duration::from_millis(20);
 /// Why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Another agent serves the socket.
-    #[error("an agent already listens at {}", .0.display())]
+    /// Another agent serves this node.
+    #[error("another agent runs here: it holds {}", .0.display())]
     AlreadyRunning(PathBuf),
     /// The settings do not say which datastore.
     #[error("{0}")]
@@ -43,10 +43,15 @@ pub(crate) enum Error {
 }
 
 /// Runs until the process is ended.
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
-    // The socket lives in the supervisor: without it nobody could call this process.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
+    // A node has one dataplane: with the supervisor gone, the next one starts another.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(io::Error::from)?;
+    let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_nonzero);
+    if parent.is_none_or(|parent| parent.get() != supervisor) {
+        return Err(Error::Settings("the supervisor is gone".to_owned()));
+    }
+    let _only = become_only(&arguments.run_dir, "dataplane")?;
     let name = arguments.node.clone().unwrap_or_else(|| {
         rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
     });
@@ -74,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
 
 fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
     let mut watch = node.store().watch("/calico/");
-    let mut is_in_sync = false;
+    let (mut is_in_sync, mut is_first) = (false, true);
     loop {
         let mut next = watch.next(Duration::from_secs(1));
         let mut has_news = false;
@@ -103,7 +108,7 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
             next = watch.next(Duration::ZERO);
         }
         if is_in_sync && has_news {
-            node.in_sync(newest);
+            node.in_sync(newest, std::mem::take(&mut is_first));
             flush(node);
             let _ = tell.send(());
         }

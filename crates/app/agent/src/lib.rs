@@ -11,6 +11,7 @@ mod delegate;
 mod filter;
 mod finding;
 mod node;
+mod orders;
 pub mod plugin;
 mod register;
 mod routes;

@@ -17,6 +17,7 @@ use store::ipam::Driver;
 
 use crate::filter::FilterTable;
 use crate::finding::Finding;
+use crate::orders::Orders;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
 
@@ -39,6 +40,7 @@ pub(crate) struct Node {
     pub(crate) here: Netns,
     pub(crate) journal: Journal,
     pub(crate) turns: Turns,
+    pub(crate) orders: Orders,
     pub(crate) events: Events,
     store: Store,
     records: Driver,
@@ -99,6 +101,7 @@ impl Node {
             here,
             journal,
             turns: Turns::default(),
+            orders: Orders::default(),
             events,
             records: Driver::new(store.clone()),
             view: Mutex::new(View::default()),
@@ -205,11 +208,14 @@ impl Node {
         Ok((done.answer, (done.plan, done.revision.unwrap_or_default())))
     }
 
-    /// Everything up to a revision was observed: what was read as a whole is still known as one.
-    pub(crate) fn in_sync(&self, revision: i64) {
+    /// The watch has delivered everything up to a revision; the first time, that is all there is.
+    pub(crate) fn in_sync(&self, revision: i64, is_first: bool) {
         let mut view = self.view();
         for prefix in ["/calico/ipam/v2/", "/calico/resources/v3/projectcalico.org/"] {
-            view.advance(prefix, revision);
+            match is_first {
+                true => view.complete(prefix, revision),
+                false => view.advance(prefix, revision),
+            }
         }
     }
 

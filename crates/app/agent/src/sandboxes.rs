@@ -12,7 +12,7 @@ use api::Kind;
 use kernel::{LinkName, Netlink, Netns};
 use sandbox::answer::{Answer, Interfaces, Route};
 use sandbox::call::Call;
-use sandbox::claim::{self, CALICO_IPAM, Fresh, Wish};
+use sandbox::claim::{self, Fresh, Order, Wish};
 use sandbox::failure::{Code, Failure};
 use sandbox::identity::{Held, Identity, Workload};
 use sandbox::life::{NetnsId, Phase, Record, Step, Target};
@@ -50,7 +50,12 @@ impl Turns {
 
 impl Node {
     /// Gives a container its interface.
-    pub(crate) fn add(&self, call: &Call, netns: &Netns, addition: &Addition) -> Result<Answer, Failure> {
+    pub(crate) fn add(
+        &self,
+        call: &Call,
+        netns: &Netns,
+        addition: &Addition,
+    ) -> Result<Answer, Failure> {
         let identity = Identity::of(call);
         let turn = self.turns.of(&identity);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +77,12 @@ impl Node {
     }
 
     /// Takes the interface of a container back.
-    pub(crate) fn del(&self, call: &Call, conf: &NetConf, netns: Option<&Netns>) -> Result<(), Failure> {
+    pub(crate) fn del(
+        &self,
+        call: &Call,
+        conf: &NetConf,
+        netns: Option<&Netns>,
+    ) -> Result<(), Failure> {
         let identity = Identity::of(call);
         let turn = self.turns.of(&identity);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +113,8 @@ impl Node {
             faults.insert(0, "its ADD was never finished".to_owned());
         }
         let key = endpoint_key(&record);
-        let stored = self.transact(|planner| planner.get(&key)).map_err(unavailable)?;
+        let stored =
+            self.transact(|planner| planner.get(&key)).map_err(|error| unavailable(&error))?;
         if stored.is_none() {
             faults.push(format!("its endpoint {} is missing from the datastore", record.endpoint));
         }
@@ -256,53 +267,17 @@ impl Node {
 
     /// Addresses, endpoint and profile, in one transaction.
     fn claim(&self, record: &mut Record, addition: &Addition) -> Result<(), Failure> {
-        let fresh = Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() };
-        let is_ours = record.ipam == CALICO_IPAM;
-        let with_profile = addition.conf.policy.kind.is_empty();
-        let started = record.clone();
-        let (claimed, changes) = self
-            .transact_with_changes(|planner| {
-                if let Err(failure) = claim::ready(planner)? {
-                    return Ok(Err(failure));
-                }
-                let mut record = started.clone();
-                if is_ours {
-                    match claim::assign(
-                        planner,
-                        &record.node,
-                        &record.handle(),
-                        &record.workload,
-                        &addition.wish,
-                    )? {
-                        Ok(held) => {
-                            record.wiring = claim::with_addresses(&record.wiring, &held);
-                            record.addresses = held;
-                        }
-                        Err(failure) => return Ok(Err(failure)),
-                    }
-                }
-                if record.addresses.is_empty() {
-                    let message = "IPAM plugin returned no IP addresses in result";
-                    return Ok(Err(Failure::plugin(message)));
-                }
-                let profiles = match with_profile {
-                    true => vec![record.network.clone()],
-                    false => Vec::new(),
-                };
-                let labels = addition.conf.labels();
-                if let Err(failure) =
-                    claim::record_endpoint(planner, &record, labels, profiles, &fresh)?
-                {
-                    return Ok(Err(failure));
-                }
-                if with_profile {
-                    claim::ensure_profile(planner, &record.network, &record.workload, &fresh)?;
-                }
-                Ok(Ok(record))
-            })
-            .map_err(unavailable)?;
-        *record = claimed?;
-        self.absorb(&changes);
+        let claimed = self.orders.claim(
+            self,
+            Order {
+                record: record.clone(),
+                wish: addition.wish.clone(),
+                labels: addition.conf.labels(),
+                has_profile: addition.conf.policy.kind.is_empty(),
+                fresh: Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() },
+            },
+        );
+        *record = claimed.map_err(|error| unavailable(&*error))??;
         Ok(())
     }
 
@@ -353,10 +328,8 @@ impl Node {
 
     fn release(&self, record: &Record) -> Result<(), Failure> {
         let others = self.addresses_of_others(record);
-        let (released, changes) = self
-            .transact_with_changes(|planner| claim::release(planner, record, &others))
-            .map_err(unavailable)?;
-        self.absorb(&changes);
+        let released = self.orders.release(self, record.clone(), others);
+        let released = released.map_err(|error| unavailable(&*error))?;
         if let Err(error) = released {
             self.note(&format!(
                 "{}: its address is not its own any more: {error}",

@@ -4,10 +4,10 @@
 //! child: a call made during a restart waits in it instead of failing.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,12 +15,16 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use crate::arguments::Arguments;
 use crate::dataplane;
 
 /// A child that ran this long was not failing at its start.
 const SOUND: Duration = Duration::from_secs(10);
+/// How long the one before may take to go away.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// The longest pause between two starts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -34,8 +38,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     let result = match parsed.dataplane {
-        true => dataplane::run(&parsed),
-        false => supervise(&parsed, arguments.get(1..).unwrap_or_default()),
+        Some(supervisor) => dataplane::run(&parsed, supervisor),
+        None => supervise(&parsed, arguments.get(1..).unwrap_or_default()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,6 +51,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane::Error> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(&arguments.run_dir)?;
+    let _only = become_only(&arguments.run_dir, "supervisor")?;
     let listener = listen(&arguments.run_dir)?;
     let socket = OwnedFd::from(listener);
     let mut pause = Duration::ZERO;
@@ -71,19 +77,14 @@ fn start(socket: &OwnedFd, given: &[OsString]) -> io::Result<Child> {
         .arg0("margay")
         .arg("agent")
         .args(given)
-        .arg("--dataplane")
+        .arg(format!("--dataplane={}", std::process::id()))
         .stdin(Stdio::from(socket.try_clone()?))
         .spawn()
 }
 
-/// A fresh socket that only this user may connect to. An agent that already listens there is left
-/// alone.
+/// A fresh socket that only this user may connect to.
 fn listen(folder: &Path) -> Result<UnixListener, dataplane::Error> {
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
     let path = folder.join("agent.sock");
-    if std::os::unix::net::UnixStream::connect(&path).is_ok() {
-        return Err(dataplane::Error::AlreadyRunning(path));
-    }
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
@@ -91,6 +92,24 @@ fn listen(folder: &Path) -> Result<UnixListener, dataplane::Error> {
     let listener = UnixListener::bind(&path)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
     Ok(listener)
+}
+
+/// Makes this process the only one of its role on the node. One that was killed a moment ago may
+/// still be on its way out.
+pub(crate) fn become_only(folder: &Path, role: &str) -> Result<File, dataplane::Error> {
+    let path = folder.join(format!("{role}.lock"));
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+    let started = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if started.elapsed() < LOCK_WAIT => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(Errno::WOULDBLOCK) => return Err(dataplane::Error::AlreadyRunning(path)),
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
 }
 
 /// A line for the journal of the system.

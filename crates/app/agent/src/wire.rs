@@ -18,7 +18,12 @@ use sandbox::wiring::{GATEWAY_V4, GATEWAY_V6, HOST_MAC, Place, Setting, Wiring};
 const CONTAINER_PROTOCOL: RouteProtocol = RouteProtocol(3);
 
 /// Makes the interfaces, the host's end closed to nobody but the filter.
-pub(crate) fn wire(here: &Netns, netns: &Netns, identity: &Identity, wiring: &Wiring) -> Result<()> {
+pub(crate) fn wire(
+    here: &Netns,
+    netns: &Netns,
+    identity: &Identity,
+    wiring: &Wiring,
+) -> Result<()> {
     let mut host = Netlink::in_netns(here)?;
     let mut inside = Netlink::in_netns(netns)?;
     let host_name = LinkName::new(&wiring.host_interface)?;
@@ -36,6 +41,7 @@ pub(crate) fn wire(here: &Netns, netns: &Netns, identity: &Identity, wiring: &Wi
     pair.mtu = wiring.mtu;
     pair.n_queues = Some(wiring.queues);
     let outer = host.create(&pair)?;
+    forward(here, &mut host, wiring)?;
     apply_settings(here, &wiring.host_settings())?;
     host.apply(&Operation::ChangeLink(outer.index, LinkChange::up()))?;
     apply_settings(netns, &wiring.container_settings())?;
@@ -46,6 +52,36 @@ pub(crate) fn wire(here: &Netns, netns: &Netns, identity: &Identity, wiring: &Wi
         result?;
     }
     Ok(())
+}
+
+/// Lets the host pass packets on between its interfaces, in the families that are needed.
+///
+/// A host that forwards IPv6 no longer listens to routers unless told to: one that got its own
+/// default route from a router would lose it.
+fn forward(here: &Netns, host: &mut Netlink, wiring: &Wiring) -> Result<()> {
+    if wiring.has_ipv4() {
+        set(here, &Sysctl::of_family(Family::V4, "ip_forward"), "1")?;
+    }
+    let switch = Sysctl::of_all(Family::V6, "forwarding");
+    if !wiring.has_ipv6() || sysctl::read(here, &switch)? == "1" {
+        return Ok(());
+    }
+    for link in host.links()? {
+        let listens = Sysctl::of_link(Family::V6, &link.name, "accept_ra");
+        // An interface without IPv6 has no such setting.
+        if sysctl::read(here, &listens).is_ok_and(|value| value == "1") {
+            set(here, &listens, "2")?;
+        }
+    }
+    set(here, &switch, "1")
+}
+
+/// Writes a setting, unless it stands: the folder may be read-only.
+fn set(netns: &Netns, sysctl: &Sysctl, value: &str) -> Result<()> {
+    match sysctl::read(netns, sysctl)? == value {
+        true => Ok(()),
+        false => sysctl::write(netns, sysctl, value),
+    }
 }
 
 /// Removes the host's end, and with it the other one, if it still is this sandbox's.

@@ -196,6 +196,17 @@ fn a_warm_view_needs_no_reads() {
 }
 
 #[test]
+fn a_watch_that_goes_on_makes_nothing_known_that_was_forgotten() {
+    let mut view = View::default();
+    view.advance("/calico/ipam/v2/", 7);
+    assert_eq!(view.record("/calico/ipam/v2/handle/h").map(|it| it.is_some()), None);
+    view.complete("/calico/ipam/v2/", 7);
+    view.advance("/calico/ipam/v2/", 9);
+    assert_eq!(view.record("/calico/ipam/v2/handle/h").map(|it| it.is_some()), Some(false));
+    assert_eq!(view.revision_of("/calico/ipam/v2/handle/"), Some(9));
+}
+
+#[test]
 fn a_plan_rests_on_the_pool_and_on_nothing_new_beside_it() {
     let mut bench = Bench::new();
     bench.run(|planner| planner.auto_assign(&request("n1", 1, 0, "h1")));

@@ -91,14 +91,22 @@ impl View {
         for key in gone {
             self.observe(&key, None, revision);
         }
-        self.advance(prefix, revision);
+        self.complete(prefix, revision);
     }
 
-    /// Notes that a prefix that was read as a whole is still known as a whole, up to a later
-    /// revision: a watch has delivered everything until then.
-    pub fn advance(&mut self, prefix: &str, revision: i64) {
+    /// Notes that every key under a prefix was observed, as of a revision.
+    pub fn complete(&mut self, prefix: &str, revision: i64) {
         let known = self.prefixes.entry(prefix.to_owned()).or_insert(revision);
         *known = revision.max(*known);
+    }
+
+    /// Notes that a watch has delivered everything until a revision: prefixes that were known as a
+    /// whole still are. What was never read, or was forgotten since, stays unknown.
+    pub fn advance(&mut self, prefix: &str, revision: i64) {
+        let below = self.prefixes.iter_mut().filter(|(known, _)| known.starts_with(prefix));
+        for (_, known) in below {
+            *known = revision.max(*known);
+        }
     }
 
     /// Forgets what was read, so that it is read again.
@@ -151,7 +159,7 @@ impl View {
         for condition in &plan.conditions {
             // Nothing was newer but what the plan itself wrote.
             if let crate::Condition::NothingNewer { prefix, .. } = condition {
-                self.advance(prefix, revision);
+                self.complete(prefix, revision);
             }
         }
     }

@@ -14,7 +14,6 @@ use crate::failure::{Code, Failure};
 use crate::identity::{Held, Identity, Workload};
 use crate::life::Record;
 use crate::records::{Endpoint, profile};
-use crate::wiring::Wiring;
 
 /// Our own address manager, as configurations name it.
 pub const CALICO_IPAM: &str = "calico-ipam";
@@ -195,11 +194,11 @@ fn held(planner: &Planner<'_>, networks: Vec<Cidr>) -> Planned<Result<Vec<Held>,
     Ok(Ok(all))
 }
 
-/// Writes the endpoint of a sandbox, and the profile of its network if it needs one.
+/// Writes the endpoint of a sandbox.
 ///
 /// An endpoint of that name that is there already is one of an earlier sandbox of the same pod: it
 /// is changed, and what we do not know in it is kept.
-pub fn record_endpoint(
+fn record_endpoint(
     planner: &mut Planner<'_>,
     record: &Record,
     labels: Vec<(String, String)>,
@@ -239,7 +238,7 @@ pub fn record_endpoint(
 }
 
 /// Makes the profile of a network, unless it is there.
-pub fn ensure_profile(
+fn ensure_profile(
     planner: &mut Planner<'_>,
     network: &str,
     workload: &Workload,
@@ -251,6 +250,60 @@ pub fn ensure_profile(
     }
     let object = created(&profile(network, workload), &fresh.profile_uid, planner.now());
     planner.put(&key, text::json::to_string(&object).into_bytes())
+}
+
+/// Everything that a sandbox needs in the datastore.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// The sandbox, as far as it is known: its addresses too, if another manager gave them.
+    pub record: Record,
+    /// Which addresses it gets from us.
+    pub wish: Wish,
+    /// Labels beside those that every endpoint has.
+    pub labels: Vec<(String, String)>,
+    /// Whether the network's profile decides who may talk to it.
+    pub has_profile: bool,
+    /// What is random about new objects.
+    pub fresh: Fresh,
+}
+
+/// Claims addresses, endpoint and profile: all of it, or nothing.
+pub fn claim(planner: &mut Planner<'_>, order: &Order) -> Planned<Result<Record, Failure>> {
+    let before = planner.savepoint();
+    let claimed = claim_all(planner, order)?;
+    if claimed.is_err() {
+        planner.roll_back(before);
+    }
+    Ok(claimed)
+}
+
+fn claim_all(planner: &mut Planner<'_>, order: &Order) -> Planned<Result<Record, Failure>> {
+    if let Err(failure) = ready(planner)? {
+        return Ok(Err(failure));
+    }
+    let mut record = order.record.clone();
+    if record.ipam == CALICO_IPAM {
+        let handle = record.handle();
+        match assign(planner, &record.node, &handle, &record.workload, &order.wish)? {
+            Ok(held) => {
+                record.wiring.addresses = held.iter().map(|held| held.network.address()).collect();
+                record.addresses = held;
+            }
+            Err(failure) => return Ok(Err(failure)),
+        }
+    }
+    if record.addresses.is_empty() {
+        return Ok(Err(Failure::plugin("IPAM plugin returned no IP addresses in result")));
+    }
+    let profiles = if order.has_profile { vec![record.network.clone()] } else { Vec::new() };
+    let labels = order.labels.clone();
+    if let Err(failure) = record_endpoint(planner, &record, labels, profiles, &order.fresh)? {
+        return Ok(Err(failure));
+    }
+    if order.has_profile {
+        ensure_profile(planner, &record.network, &record.workload, &order.fresh)?;
+    }
+    Ok(Ok(record))
 }
 
 /// Takes back what a sandbox owns. `others` are addresses under the same handle that other
@@ -300,11 +353,7 @@ pub fn release(
 
 /// Removes an endpoint, provided that it is this sandbox's: a later sandbox of the same pod has
 /// one of the same name.
-pub fn release_endpoint(
-    planner: &mut Planner<'_>,
-    key: &str,
-    identity: &Identity,
-) -> Planned<bool> {
+fn release_endpoint(planner: &mut Planner<'_>, key: &str, identity: &Identity) -> Planned<bool> {
     let Some(bytes) = planner.get(key)? else { return Ok(false) };
     let value = text::json::parse(&bytes).unwrap_or_default();
     let owner = value["spec"]["containerID"].as_str().unwrap_or_default();
@@ -358,10 +407,4 @@ fn go_time(nanoseconds: u64) -> String {
     let fraction = fraction.trim_end_matches('0');
     let dot = if fraction.is_empty() { "" } else { "." };
     format!("{date}{dot}{fraction} +0000 UTC")
-}
-
-/// The wiring of a sandbox whose addresses are known.
-pub fn with_addresses(wiring: &Wiring, held: &[Held]) -> Wiring {
-    let addresses = held.iter().map(|held| held.network.address()).collect();
-    Wiring { addresses, ..wiring.clone() }
 }

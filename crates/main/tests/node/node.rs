@@ -1,0 +1,264 @@
+//! A node of its own: a namespace for the host, namespaces for containers, a datastore.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use kernel::Netns;
+use serde_json::{Value, json};
+use store::{Store, sqlite};
+use tempfile::TempDir;
+
+/// A node. Everything of it goes away with it.
+pub(crate) struct Node {
+    folder: TempDir,
+    containers: Vec<String>,
+    agent: Option<Child>,
+}
+
+/// Whether this process may make namespaces; says so if not.
+pub(crate) fn may_run() -> bool {
+    let may = rustix::process::geteuid().is_root();
+    if !may {
+        #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+        {
+            eprintln!("skipped: needs root for network namespaces");
+        }
+    }
+    may
+}
+
+impl Node {
+    /// A node with so many containers, and a pool.
+    pub(crate) fn new(n_containers: usize) -> Node {
+        let folder = tempfile::Builder::new().prefix("nodetest").tempdir().unwrap();
+        let names = folder.path().join("netns");
+        std::fs::create_dir(&names).unwrap();
+        let containers: Vec<String> = (0..n_containers).map(|n| format!("c{n}")).collect();
+        for name in containers.iter().map(String::as_str).chain(["host"]) {
+            Netns::create_named(&names, name).unwrap();
+        }
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_margay"), folder.path().join("calico"))
+            .unwrap();
+        let node = Node { folder, containers, agent: None };
+        node.ip(&["link", "set", "lo", "up"]);
+        // Without a default route the host does not answer for the gateway.
+        node.ip(&["link", "add", "eth0", "type", "bridge"]);
+        node.ip(&["addr", "add", "172.30.0.1/24", "dev", "eth0"]);
+        node.ip(&["addr", "add", "fd30::1/64", "dev", "eth0", "nodad"]);
+        node.ip(&["link", "set", "eth0", "up"]);
+        node.ip(&["route", "add", "default", "via", "172.30.0.2"]);
+        let own = json!({
+            "apiVersion": "projectcalico.org/v3", "kind": "Node",
+            "metadata": { "name": "n1" }, "spec": {},
+        });
+        let documents = [pool("v4", "10.65.0.0/24"), pool("v6", "fd65::/120"), own];
+        let file = node.path("objects.yaml");
+        std::fs::write(&file, documents.map(|it| it.to_string()).join("\n---\n")).unwrap();
+        let applied = node.margay(&["apply", "-f", file.to_str().unwrap()]).output().unwrap();
+        assert!(applied.status.success(), "{applied:?}");
+        node
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn netns(&self, name: &str) -> PathBuf {
+        self.path("netns").join(name)
+    }
+
+    fn margay(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_margay"));
+        self.surround(command.args(words));
+        command
+    }
+
+    fn surround(&self, command: &mut Command) {
+        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("MARGAY_STATE_DIR", self.path("state"));
+        command.env("MARGAY_STORE", self.path("store.db")).stdin(Stdio::null());
+    }
+
+    /// A program in a namespace of the node.
+    pub(crate) fn inside(&self, netns: &str, program: &str, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.netns(netns).display())).arg(program).args(words);
+        self.surround(&mut command);
+        command
+    }
+
+    /// `ip` on the host.
+    pub(crate) fn ip(&self, words: &[&str]) -> String {
+        let done = self.inside("host", "ip", words).output().unwrap();
+        assert!(done.status.success(), "ip {words:?}: {done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// Starts the agent, and waits until it serves.
+    pub(crate) fn start_agent(&mut self) {
+        let binary = env!("CARGO_BIN_EXE_margay");
+        let (run, state) = (self.path("run"), self.path("state"));
+        let words = [
+            "agent",
+            "--node",
+            "n1",
+            "--address",
+            "172.30.0.1/24",
+            "--address",
+            "fd30::1/64",
+            "--run-dir",
+            run.to_str().unwrap(),
+            "--state-dir",
+            state.to_str().unwrap(),
+        ];
+        let log = std::fs::File::options().create(true).append(true).open(self.path("log"));
+        let mut command = self.inside("host", binary, &words);
+        self.agent = Some(command.stderr(log.unwrap()).process_group(0).spawn().unwrap());
+        until("the agent serves", || self.path("run/agent.sock").exists());
+    }
+
+    /// Kills the agent's processes: all of them, or the dataplane only.
+    pub(crate) fn kill_agent(&mut self, with_supervisor: bool) {
+        let agent = self.agent.as_mut().unwrap();
+        let supervisor = i32::try_from(agent.id()).unwrap();
+        let children = format!("/proc/{supervisor}/task/{supervisor}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        for child in children.split_whitespace() {
+            kill(child.parse().unwrap());
+        }
+        if with_supervisor {
+            kill(supervisor);
+            agent.wait().unwrap();
+            self.agent = None;
+        }
+    }
+
+    /// A call of the plugin, not yet finished. `fault` names a step at which the process that
+    /// serves it ends; without an agent that is the plugin itself.
+    pub(crate) fn call(&self, command: &str, id: &str, container: usize, fault: &str) -> Child {
+        let mut configuration = json!({
+            "cniVersion": "1.1.0", "name": "net1", "type": "calico",
+            "nodename": "n1", "nodename_file_optional": true,
+            "ipam": { "type": "calico-ipam", "assign_ipv6": "true" },
+            "store": self.path("store.db"),
+        });
+        if self.agent.is_some() {
+            configuration["agent_socket"] = json!(self.path("run/agent.sock"));
+        }
+        let plugin = self.path("calico");
+        let mut process = self.inside("host", plugin.to_str().unwrap(), &[]);
+        process.env("CNI_COMMAND", command).env("CNI_CONTAINERID", id);
+        process.env("CNI_NETNS", self.netns(&self.containers[container]));
+        process.env("CNI_IFNAME", "eth0").env("CNI_PATH", "/none").env("MARGAY_FAULT", fault);
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = process.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        // A plugin that was killed meanwhile reads nothing.
+        let _ = input.write_all(configuration.to_string().as_bytes());
+        child
+    }
+
+    /// A call of the plugin to its end.
+    pub(crate) fn called(&self, command: &str, id: &str, container: usize) -> Output {
+        self.call(command, id, container, "").wait_with_output().unwrap()
+    }
+
+    /// The same, which must go well; the answer.
+    pub(crate) fn must(&self, command: &str, id: &str, container: usize) -> Value {
+        let done = self.called(command, id, container);
+        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
+        assert!(done.status.success(), "{command} {id}: {done:?}\n{log}");
+        serde_json::from_slice(&done.stdout).unwrap_or_default()
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        Store::Sqlite(sqlite::Store::open(self.path("store.db")).unwrap())
+    }
+
+    /// Every key below one of these, with its value.
+    pub(crate) fn stored(&self, prefix: &str) -> Vec<(String, Value)> {
+        let listed = self.store().list(prefix).unwrap();
+        let read = |bytes: &[u8]| serde_json::from_slice(bytes).unwrap();
+        listed.entries.iter().map(|entry| (entry.key.clone(), read(&entry.value))).collect()
+    }
+
+    /// The addresses that the records say are in use, with their handles.
+    pub(crate) fn allocated(&self) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for (_, block) in self.stored("/calico/ipam/v2/assignment/") {
+            let cidr = block["cidr"].as_str().unwrap().to_owned();
+            for (ordinal, attribute) in block["allocations"].as_array().unwrap().iter().enumerate()
+            {
+                if let Some(index) = attribute.as_u64() {
+                    let attributes = &block["attributes"][usize::try_from(index).unwrap()];
+                    let handle = attributes["handle_id"].as_str().unwrap_or_default();
+                    all.push((format!("{cidr}+{ordinal}"), handle.to_owned()));
+                }
+            }
+        }
+        all
+    }
+
+    /// The host's interfaces of sandboxes.
+    pub(crate) fn interfaces(&self) -> Vec<String> {
+        let links: Value = serde_json::from_str(&self.ip(&["-j", "link"])).unwrap();
+        let names = links.as_array().unwrap().iter().map(|link| link["ifname"].as_str().unwrap());
+        names.filter(|name| name.starts_with("cali")).map(str::to_owned).collect()
+    }
+
+    /// The files of the journal.
+    pub(crate) fn journal(&self) -> Vec<Value> {
+        let Ok(files) = std::fs::read_dir(self.path("state/sandboxes")) else { return Vec::new() };
+        let files = files.map(|file| file.unwrap().path());
+        let records = files.filter(|path| path.extension().is_some_and(|it| it == "json"));
+        records.filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).collect()
+    }
+
+    /// Nothing is held by anybody: no address, handle, endpoint, interface, route or record.
+    pub(crate) fn assert_empty(&self) {
+        assert_eq!(self.allocated(), []);
+        assert_eq!(self.stored("/calico/ipam/v2/handle/"), []);
+        let endpoints = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
+        assert_eq!(self.stored(endpoints), []);
+        assert_eq!(self.interfaces(), Vec::<String>::new());
+        assert_eq!(self.journal(), Vec::<Value>::new());
+        assert!(!self.ip(&["route"]).contains("dev cali"), "{}", self.ip(&["route"]));
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.agent.is_some() {
+            self.kill_agent(true);
+        }
+        let names = self.path("netns");
+        for name in self.containers.iter().map(String::as_str).chain(["host"]) {
+            let _ = Netns::delete_named(&names, name);
+        }
+    }
+}
+
+fn pool(name: &str, cidr: &str) -> Value {
+    json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "IPPool",
+        "metadata": { "name": name }, "spec": { "cidr": cidr, "natOutgoing": true },
+    })
+}
+
+pub(crate) fn kill(process: i32) {
+    if let Some(process) = rustix::process::Pid::from_raw(process) {
+        let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+    }
+}
+
+/// Waits for something that must come.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < Duration::from_secs(30), "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
