@@ -16,10 +16,11 @@ use crate::probe::{self, Answer, Protocol, Question};
 use crate::screen::{Screen, seconds};
 use crate::state::Pod;
 
-/// How long a pod may take to answer in a test.
-const PATIENCE: Duration = Duration::from_millis(1500);
-/// How long a pod may take when the round is repeated anyway.
-const SHORT_PATIENCE: Duration = Duration::from_millis(300);
+/// How long a pod may take to answer: TCP asks a second time after one second.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a pod may take in the first of several rounds, and in the last.
+const FIRST_PATIENCE: Duration = Duration::from_millis(40);
+const LAST_PATIENCE: Duration = Duration::from_millis(640);
 /// Pods that ask at the same time.
 const N_WORKERS: usize = 16;
 /// Failing pairs that are listed.
@@ -91,13 +92,15 @@ impl Matrix {
         progress: impl Fn(&Self),
     ) -> Result<Self, Failure> {
         let began = Instant::now();
-        let mut matrix = Self::measure(lab, SHORT_PATIENCE, |_, _| true)?;
+        let mut patience = FIRST_PATIENCE;
+        let mut matrix = Self::measure(lab, patience, |_, _| true)?;
         while matrix.outcome() != Outcome::Fine && began.elapsed() < limit {
             progress(&matrix);
             let failed: BTreeSet<(String, String)> = matrix.failed().map(Check::ends).collect();
             let is_asked =
                 |from: &Pod, to: &Pod| failed.contains(&(from.name.clone(), to.name.clone()));
-            let again = Self::measure(lab, SHORT_PATIENCE, is_asked)?;
+            patience = (patience * 2).min(LAST_PATIENCE);
+            let again = Self::measure(lab, patience, is_asked)?;
             matrix.checks.retain(|check| !failed.contains(&check.ends()));
             matrix.checks.extend(again.checks);
         }

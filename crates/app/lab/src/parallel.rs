@@ -1,7 +1,7 @@
 //! Work on many items at once, with the results in the order of the items.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 /// Calls `work` on every item, on at most `n_workers` threads.
@@ -31,6 +31,35 @@ pub(crate) fn each<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// The same for work that can fail: after a failure no further item is begun, and the first failure
+/// in the order of the items is returned with the number of failures.
+pub(crate) fn try_each<T: Sync, R: Send, E: Send>(
+    items: &[T],
+    n_workers: usize,
+    work: impl Fn(&T) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, (E, usize)> {
+    let has_failed = AtomicBool::new(false);
+    let results = each(items, n_workers, |item| {
+        if has_failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some(work(item).inspect_err(|_| has_failed.store(true, Ordering::Relaxed)))
+    });
+    let mut done = Vec::with_capacity(results.len());
+    let mut failures = Vec::new();
+    for result in results.into_iter().flatten() {
+        match result {
+            Ok(value) => done.push(value),
+            Err(error) => failures.push(error),
+        }
+    }
+    let n_failed = failures.len();
+    match failures.into_iter().next() {
+        Some(first) => Err((first, n_failed)),
+        None => Ok(done),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -38,5 +67,16 @@ mod tests {
         let items: Vec<usize> = (0..100).collect();
         assert_eq!(super::each(&items, 7, |n| n * 2), (0..200).step_by(2).collect::<Vec<_>>());
         assert!(super::each(&[] as &[u8], 7, |n| *n).is_empty());
+    }
+    #[test]
+    fn nothing_is_begun_after_a_failure() {
+        let begun = std::sync::atomic::AtomicUsize::new(0);
+        let fails = |item: &usize| {
+            begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if *item == 0 { Err("no") } else { Ok(*item) }
+        };
+        assert_eq!(super::try_each(&[0, 1, 2, 3], 1, fails), Err(("no", 1)));
+        assert_eq!(begun.into_inner(), 1);
+        assert_eq!(super::try_each(&[1, 2], 1, |n| Ok::<_, ()>(n + 1)), Ok(vec![2, 3]));
     }
 }

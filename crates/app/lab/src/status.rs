@@ -1,7 +1,7 @@
 //! `lab status` and `lab list`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use kernel::{LinkName, Netlink};
 use serde_json::{Value, json};
@@ -13,16 +13,13 @@ use crate::datastore;
 use crate::failure::Failure;
 use crate::faults;
 use crate::lab::{Lab, flag};
-use crate::matrix::Matrix;
+use crate::matrix::{self, Matrix};
 use crate::place::Place;
 use crate::pods;
 use crate::processes;
 use crate::screen::{Screen, age, count};
 use crate::state::{Node, Pod, State};
 use crate::topology;
-
-/// How long a pod may take to answer.
-const PATIENCE: Duration = Duration::from_millis(1000);
 
 /// Something that is not as it should be.
 struct Problem {
@@ -54,7 +51,7 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
             is_plugged: topology::is_plugged(&lab, &node.name).unwrap_or(false),
         })
         .collect();
-    let matrix = Matrix::measure(&lab, PATIENCE, |_, _| true)?;
+    let matrix = Matrix::measure(&lab, matrix::PATIENCE, |_, _| true)?;
     let mut problems = problems(&lab, &nodes);
     let (fine, all) = matrix.pairs();
     if fine < all {

@@ -25,7 +25,7 @@ use crate::screen::{Screen, Step, age, count, seconds};
 use crate::state::{Node, Pod, State};
 use crate::topology;
 
-/// Things that are made at the same time: most of each is waiting.
+/// Nodes that are made at the same time: most of each is waiting.
 const N_WORKERS: usize = 8;
 /// How long all pairs may take to answer.
 const SETTLE_WAIT: Duration = Duration::from_secs(10);
@@ -143,12 +143,13 @@ fn make_nodes(lab: &Lab, screen: Screen) -> Result<(), Failure> {
     let step = screen.step(&count(nodes.len(), "node"));
     let n_done = AtomicUsize::new(0);
     datastore::apply_pools(lab)?;
-    all_of(parallel::each(nodes, N_WORKERS, |node| {
+    let made = parallel::try_each(nodes, N_WORKERS, |node| {
         topology::node(lab, node)?;
         agents::start(lab, node)?;
         say_progress(&step, &n_done, nodes.len(), "agents ready");
         Ok(())
-    }))?;
+    });
+    made.map_err(first_of)?;
     let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let shown = match names.as_slice() {
         [first, .., last] if names.len() > 5 => format!("{first} … {last}"),
@@ -172,12 +173,14 @@ fn make_pods(lab: &Lab, n_each: usize, screen: Screen) -> Result<Vec<Pod>, Failu
     }
     let step = screen.step(&label);
     let n_done = AtomicUsize::new(0);
-    let made = all_of(parallel::each(&planned, N_WORKERS, |pod| {
+    // A call keeps a processor busy: more of them at once would only wait for each other.
+    let n_workers = std::thread::available_parallelism().map_or(2, usize::from);
+    let made = parallel::try_each(&planned, n_workers, |pod| {
         let made = pods::start(lab, pod)?;
         say_progress(&step, &n_done, planned.len(), "connected");
         Ok(made)
-    }))?;
-    let (pods, mut times): (Vec<Pod>, Vec<Duration>) = made.into_iter().unzip();
+    });
+    let (pods, mut times): (Vec<Pod>, Vec<Duration>) = made.map_err(first_of)?.into_iter().unzip();
     times.sort();
     let median = times.get(times.len() / 2).copied().unwrap_or_default();
     let detail = format!("{n_each} a node, by CNI ADD (median {} ms)", median.as_millis());
@@ -233,12 +236,10 @@ fn say_progress(step: &Step, n_done: &AtomicUsize, all: usize, what: &str) {
     step.progress(&format!("{done} of {all} {what}"));
 }
 
-/// All results, or the first failure with the number of the others.
-fn all_of<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
-    let n_failed = results.iter().filter(|result| result.is_err()).count();
-    let all: Result<Vec<T>, Failure> = results.into_iter().collect();
-    all.map_err(|failure| match n_failed {
+/// The first failure, with the number of the others.
+fn first_of((failure, n_failed): (Failure, usize)) -> Failure {
+    match n_failed {
         0 | 1 => failure,
         more => failure.detail(format!("and {} more failed", more - 1)),
-    })
+    }
 }
