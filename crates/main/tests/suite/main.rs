@@ -10,6 +10,7 @@ mod crash;
 mod habits;
 mod harness;
 mod history;
+mod lab;
 mod life;
 mod outage;
 mod printing;

@@ -1,0 +1,308 @@
+//! The lab: a cluster in a box, with the agents and the plugin of this very binary.
+//!
+//! These tests need root on Linux; elsewhere they are skipped, aloud.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Done, until};
+use crate::member;
+
+/// An ordinary user.
+const NOBODY: u32 = 65_534;
+
+/// A folder for labs that nothing else uses. Dropping it removes the labs in it.
+struct Labs {
+    dir: TempDir,
+    binary: PathBuf,
+    user: Option<u32>,
+}
+
+impl Labs {
+    /// Of root; none, said aloud, where this user is somebody else.
+    fn of_root() -> Option<Labs> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root on Linux");
+            return None;
+        }
+        let binary = env!("CARGO_BIN_EXE_margay").into();
+        Some(Labs { dir: tempfile::tempdir().unwrap(), binary, user: None })
+    }
+
+    /// Of an ordinary user, who gets a copy of the program: the original may lie out of reach.
+    fn of_nobody() -> Option<Labs> {
+        let mut labs = Labs::of_root()?;
+        let copy = labs.dir.path().join("margay");
+        fs::copy(&labs.binary, &copy).unwrap();
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&copy, open.clone()).unwrap();
+        fs::set_permissions(labs.dir.path(), open).unwrap();
+        fs::create_dir(labs.folder()).unwrap();
+        std::os::unix::fs::chown(labs.folder(), Some(NOBODY), Some(NOBODY)).unwrap();
+        (labs.binary, labs.user) = (copy, Some(NOBODY));
+        Some(labs)
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("labs")
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.arg("lab").args(words).env_clear().stdin(Stdio::null());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("HOME", self.dir.path()).env("MARGAY_LAB_DIR", self.folder());
+        command.current_dir("/");
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Done {
+        Done::from(self.command(words).output().unwrap())
+    }
+
+    /// Runs `margay lab` with words that are separated by blanks.
+    fn lab(&self, words: &str) -> Done {
+        self.run(&words.split_whitespace().collect::<Vec<_>>())
+    }
+
+    fn json(&self, words: &str) -> (i32, Value) {
+        let done = self.lab(&format!("{words} -o json"));
+        let value = serde_json::from_str(&done.out);
+        (done.code, value.unwrap_or_else(|error| panic!("{error}: {done:?}")))
+    }
+
+    /// Processes that carry the mark of a lab.
+    fn processes(&self, lab: &str) -> Vec<i32> {
+        let mark = format!("MARGAY_LAB={}", self.folder().join(lab).display());
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_marked = |pid: &i32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes())
+        };
+        pids.filter(is_marked).collect()
+    }
+
+    /// Ends the test if anything of a lab is left.
+    #[track_caller]
+    fn is_clean(&self, lab: &str) {
+        assert_eq!(self.processes(lab), Vec::<i32>::new());
+        let folder = self.folder().join(lab);
+        assert!(!folder.exists());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(&folder.display().to_string()), "{mounts}");
+    }
+}
+
+impl Drop for Labs {
+    fn drop(&mut self) {
+        let _ = self.command(&["down", "--all"]).output();
+    }
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    // One that ended by itself is as dead as it should be.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+fn namespace_of_this_process() -> PathBuf {
+    fs::read_link(Path::new("/proc/self/ns/net")).unwrap()
+}
+
+#[test]
+fn every_pod_reaches_every_other_and_down_leaves_nothing() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --ipv6").ok().says(&["3 nodes", "6 pods", "15/15 pairs", "v4, v6", "is up in"]);
+    let (code, tested) = labs.json("test");
+    assert_eq!((code, &tested["pairs"]["answering"]), (0, &Value::from(15)));
+    // Both ways, three protocols, two families.
+    assert_eq!(tested["checks"].as_array().unwrap().len(), 15 * 2 * 3 * 2);
+    labs.lab("up").ok().says(&["is up already: 3 nodes, 6 pods"]);
+    labs.lab("status").ok().says(&["15/15 pairs answer", "172.30.0.13"]);
+    labs.lab("list").ok().says(&["default"]);
+    labs.lab("down").ok().says(&["nothing is left"]);
+    labs.is_clean("default");
+    assert_eq!(fs::read_dir(labs.dir.path()).unwrap().count(), 0);
+    labs.lab("down").ok().says(&["there is no lab"]);
+}
+
+#[test]
+fn commands_run_inside_with_the_names_of_the_lab() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2 --pods 1").ok();
+    let done = labs.run(&["exec", "n1-web", "--", "sh", "-c", "hostname; cat /etc/hosts; exit 7"]);
+    done.code(7).says(&["n1-web\n127.0.0.1 localhost", "172.30.0.12 n2", " n2-web"]);
+    // The lab's own ping, which hosts without one get.
+    let ping = labs.folder().join("default/bin/ping").display().to_string();
+    labs.run(&["exec", "n1-web", "--", &ping, "-c1", "n2-web"]).ok().says(&["1 sent, 1 answered"]);
+    labs.lab("exec n1 -- margay get nodes").ok().says(&["n1", "n2"]);
+    let other = labs.lab("exec n2 -- readlink /proc/self/ns/net").ok().out;
+    assert_ne!(Path::new(other.trim()), namespace_of_this_process());
+    labs.lab("exec n9 -- true").refused(&["there is no n9", "n1 n2"]);
+    labs.lab("exec n1-web -- no-such-program").refused(&["no-such-program cannot be run"]);
+}
+
+#[test]
+fn pods_come_and_go() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2 --pods 1").ok();
+    labs.lab("pod add n2").ok().says(&["n2-db has 10.65."]);
+    labs.lab("pod add n1 zebra").ok().says(&["n1-zebra"]);
+    labs.lab("pod add n1 zebra").refused(&["there is a pod n1-zebra already"]);
+    labs.lab("pod add n7").refused(&["there is no n7"]);
+    labs.lab("test").ok().says(&["6/6 pairs"]);
+    labs.lab("pod rm n1-zebra").ok().says(&["n1-zebra is gone"]);
+    labs.lab("test").ok().says(&["3/3 pairs"]);
+    labs.lab("pod rm n1-zebra").refused(&["there is no n1-zebra"]);
+}
+
+#[test]
+fn down_finds_everything_after_everything_was_killed() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up").ok();
+    labs.processes("default").into_iter().for_each(kill);
+    until("the processes to end", || labs.processes("default").is_empty());
+    labs.lab("status").code(2).says(&["its agent does not run", "its process does not run"]);
+    fs::write(labs.folder().join("default/state.json"), "nonsense").unwrap();
+    labs.lab("status").refused(&["cannot be read", "margay lab down"]);
+    labs.lab("down").ok().says(&["0 processes ended, 10 namespaces", "nothing is left"]);
+    labs.is_clean("default");
+}
+
+#[test]
+fn an_unfinished_lab_is_built_anew() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 1").ok();
+    let state = labs.folder().join("default/state.json");
+    let unfinished =
+        fs::read_to_string(&state).unwrap().replace("\"is_built\": true", "\"is_built\": false");
+    fs::write(&state, unfinished).unwrap();
+    let before = labs.processes("default");
+    labs.lab("test").refused(&["was never finished", "margay lab up"]);
+    labs.lab("up --nodes 2").ok().says(&["2 nodes", "6/6 pairs"]);
+    assert!(before.iter().all(|pid| !labs.processes("default").contains(pid)));
+}
+
+#[test]
+fn labs_live_side_by_side() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2 --pods 1 --name red").ok();
+    labs.lab("up --nodes 2 --pods 1 --name blue").ok();
+    labs.lab("list").ok().says(&["red", "blue"]);
+    labs.lab("test --name red").ok().says(&["1/1 pairs"]);
+    labs.lab("down --name red").ok();
+    labs.is_clean("red");
+    labs.lab("test --name blue").ok().says(&["1/1 pairs"]);
+    labs.lab("down --all").ok().says(&["blue"]);
+    labs.is_clean("blue");
+}
+
+#[test]
+fn what_is_broken_shows_and_heals() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2").ok();
+    labs.lab("break agent-killed").ok().says(&["the agent of n2 is killed", "margay lab heal"]);
+    labs.lab("status").code(1).says(&["n2: its agent does not run", "6/6 pairs answer"]);
+    labs.lab("heal").ok().says(&["the agent of n2 runs again"]);
+    labs.lab("break link-down n1").ok();
+    labs.lab("status").code(2).says(&["n1: its cable is pulled", "2/6 pairs answer"]);
+    labs.lab("test").code(2).says(&["n1-web → n2-db: "]);
+    labs.lab("heal").ok();
+    labs.lab("break interface-deleted n1-web").ok();
+    labs.lab("status").code(2).says(&["n1-web: its interface cali"]);
+    labs.lab("heal").ok().says(&["n1-web is connected again"]);
+    labs.lab("status").ok();
+    labs.lab("heal").ok().says(&["nothing is broken on purpose"]);
+    labs.lab("break agent-killed n1-web").refused(&["agent-killed is about a node"]);
+}
+
+#[test]
+fn the_agent_puts_right_what_others_do_to_its_kernel() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2").ok();
+    labs.lab("break route-deleted").ok().says(&["1 route to other nodes' pods deleted on n2"]);
+    labs.lab("break table-flushed n1").ok().says(&["flushed on n1"]);
+    let healed = labs.lab("heal").ok();
+    assert_eq!(healed.out.matches("restored by the agent").count(), 2, "{healed:?}");
+    labs.lab("status").ok();
+}
+
+#[test]
+fn records_are_broken_and_healed() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2 --pods 1").ok();
+    let n_records = || labs.lab("exec n1 -- margay get wep -A").code(0).out.lines().count();
+    let before = n_records();
+    labs.lab("break ghost-endpoint").ok();
+    labs.lab("break duplicate-address n1-web").ok().says(&["the address of n1-web, on n2"]);
+    assert_eq!(n_records(), before + 2);
+    labs.lab("heal").ok().says(&["1/1 pairs answer"]);
+    assert_eq!(n_records(), before);
+    labs.lab("break endpoint-deleted").ok().says(&["the record of n2-web is deleted"]);
+    labs.lab("heal").ok().says(&["the record of n2-web: restored", "1/1 pairs answer"]);
+    assert_eq!(n_records(), before);
+}
+
+#[test]
+fn the_lab_runs_on_a_real_etcd() {
+    let Some(labs) = Labs::of_root() else { return };
+    if !member::is_installed() {
+        return;
+    }
+    labs.lab("up --nodes 2 --datastore etcd").ok().says(&["etcd", "6/6 pairs"]);
+    labs.lab("exec n1 -- margay get nodes").ok().says(&["n1", "n2"]);
+    labs.lab("down").ok();
+    labs.is_clean("default");
+}
+
+#[test]
+fn an_ordinary_user_has_labs_too() {
+    let Some(labs) = Labs::of_nobody() else { return };
+    let up = labs.lab("up --nodes 2 --ipv6");
+    if up.err.contains("unprivileged user namespaces") {
+        eprintln!("skipped: {}", up.err);
+        return;
+    }
+    up.ok().says(&["6/6 pairs"]);
+    labs.lab("exec n1-web -- id -u").ok().says(&["0"]);
+    labs.lab("pod add n1").ok();
+    labs.lab("break agent-killed").ok();
+    labs.lab("heal").ok();
+    labs.lab("status").ok().says(&["10/10 pairs answer"]);
+    // The holder is not needed as long as anything else is left to enter by.
+    let holder = labs.processes("default").into_iter().find(|pid| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).any(|word| word == b"lab-hold")
+    });
+    kill(holder.unwrap());
+    labs.lab("test").ok().says(&["10/10 pairs"]);
+    labs.processes("default").into_iter().for_each(kill);
+    until("the processes to end", || labs.processes("default").is_empty());
+    labs.lab("status").refused(&["are gone", "margay lab down"]);
+    labs.lab("down").ok().says(&["nothing is left"]);
+    labs.is_clean("default");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("down").ok().says(&["there is no lab"]);
+    labs.lab("down --all").ok().says(&["there is no lab"]);
+    labs.lab("list").ok().says(&["there is no lab"]);
+    for words in ["status", "test", "heal", "break link-down", "pod add n1", "exec n1 -- true"] {
+        labs.lab(words).refused(&["there is no lab \"default\"", "help: margay lab up"]);
+    }
+    labs.lab("up --name ../x").refused(&["cannot be the name of a lab"]);
+    labs.lab("up --nodes 201").code(2);
+    assert_eq!(fs::read_dir(labs.dir.path()).unwrap().count(), 0);
+}
