@@ -17,6 +17,7 @@ const CORE_DEPENDENCIES: &[&str] = &[
     "serde",
     "serde_json",
     "serde_path_to_error",
+    "sha1",
     "sha2",
     "sha3",
     "thiserror",
