@@ -71,7 +71,7 @@ impl Node {
         if up.is_err() {
             // What cannot be taken back now stays in the journal, and is taken back later.
             let left = self.journal.get(&identity).unwrap_or(record);
-            let _ = self.drive(left, Target::Gone, Some(netns));
+            let _ = self.drive(left, Target::Gone, None);
         }
         up
     }
@@ -86,10 +86,12 @@ impl Node {
         let identity = Identity::of(call);
         let turn = self.turns.of(&identity);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = match self.journal.get(&identity) {
-            Some(record) if record.network == conf.name => record,
+        // The end inside goes with the host's end; only of a sandbox that somebody else made is the
+        // host's end not known for sure.
+        let (record, netns) = match self.journal.get(&identity) {
+            Some(record) if record.network == conf.name => (record, None),
             Some(_) => return Ok(()),
-            None => self.stranger(call, conf, netns)?,
+            None => (self.stranger(call, conf, netns)?, netns),
         };
         match self.drive(record, Target::Gone, netns) {
             Err(failure) if failure.code == Code::TryAgainLater && self.has_agent() => Ok(()),

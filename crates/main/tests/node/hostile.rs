@@ -50,3 +50,20 @@ fn two_containers_whose_ids_begin_alike_have_an_interface_each() {
     node.must("DEL", "aaaaaaaaaaaaa1", 0);
     node.assert_empty();
 }
+
+#[test]
+fn an_interface_that_was_there_before_is_in_the_way_and_stays() {
+    if !may_run() {
+        return;
+    }
+    let node = Node::new(1);
+    let made = node.inside("c0", "ip", &["link", "add", "eth0", "type", "veth"]).status();
+    assert!(made.unwrap().success());
+    let refused = node.called("ADD", "first", 0);
+    assert!(!refused.status.success());
+    let told = String::from_utf8(refused.stdout).unwrap();
+    assert!(told.contains("first eth0"), "the sandbox is named: {told}");
+    let still = node.inside("c0", "ip", &["link", "show", "eth0"]).output().unwrap();
+    assert!(still.status.success(), "what was there is not ours to remove");
+    node.assert_empty();
+}
