@@ -19,6 +19,9 @@ use crate::{register, server};
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
 
+/// How often what could not be taken back is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
 /// Why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -71,6 +74,15 @@ pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
     for failure in node.recover() {
         say(&format!("to be tried again: {failure}"));
     }
+    let patient = Arc::clone(&node);
+    std::thread::Builder::new().name("retry".into()).spawn(move || {
+        loop {
+            std::thread::sleep(RETRY);
+            for failure in patient.retry() {
+                say(&format!("to be tried again: {failure}"));
+            }
+        }
+    })?;
     let listener = server::inherited()?;
     register::ready();
     server::serve(&node, &listener)?;

@@ -156,6 +156,21 @@ impl Node {
         unfinished.filter_map(|record| self.drive(record, Target::Gone, None).err()).collect()
     }
 
+    /// What was leaving and could not, because the datastore did not answer, leaves now.
+    pub(crate) fn retry(&self) -> Vec<Failure> {
+        let is_leaving = |record: &Record| record.phase >= Phase::Leaving;
+        let leaving = self.journal.all().into_iter().filter(is_leaving);
+        leaving
+            .filter_map(|record| {
+                let turn = self.turns.of(&record.identity);
+                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                // A call may have dealt with it meanwhile.
+                let record = self.journal.get(&record.identity).filter(is_leaving)?;
+                self.drive(record, Target::Gone, None).err()
+            })
+            .collect()
+    }
+
     fn is_the_same(&self, record: &Record, netns: &Netns, conf: &NetConf) -> Result<bool, Failure> {
         let is_ready = record.phase == Phase::Ready && record.boot == self.boot;
         if is_ready && record.network != conf.name {
