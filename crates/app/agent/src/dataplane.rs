@@ -14,7 +14,7 @@ use crate::arguments::Arguments;
 use crate::filter::TABLE;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{become_only, say};
-use crate::{register, server};
+use crate::{http, notes, register, server};
 
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -62,6 +62,9 @@ pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
     register::register(&store, &name, &arguments.address)?;
     let settings = Settings { name, state: arguments.state_dir.clone(), has_agent: true };
     let node = Arc::new(Node::open(&settings, store)?);
+    if let Some(address) = arguments.http {
+        http::start(&node, address)?;
+    }
     follow_routes(&node)?;
     follow_filter(&node)?;
     let follower = Arc::clone(&node);
@@ -73,6 +76,7 @@ pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
     let _ = in_sync.recv();
     for failure in node.recover() {
         say(&format!("to be tried again: {failure}"));
+        node.events.note("failed", &format!("{failure}; to be tried again"));
     }
     let patient = Arc::clone(&node);
     std::thread::Builder::new().name("retry".into()).spawn(move || {
@@ -85,6 +89,7 @@ pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
     })?;
     let listener = server::inherited()?;
     register::ready();
+    notes::started(&node);
     server::serve(&node, &listener)?;
     Ok(())
 }
@@ -109,11 +114,13 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
                     has_news = true;
                 }
                 Event::InSync(revision) => {
+                    node.health.connected(&node.events, revision);
                     newest = newest.max(revision);
                     is_in_sync = true;
                     has_news = true;
                 }
                 Event::Disconnected { endpoint, error, .. } => {
+                    node.health.disconnected(&node.events, &endpoint, &error);
                     say(&format!("the datastore at {endpoint} does not answer: {error}"));
                 }
             }
@@ -121,6 +128,7 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
         }
         if is_in_sync && has_news {
             node.in_sync(newest, std::mem::take(&mut is_first));
+            node.health.seen(newest);
             flush(node);
             let _ = tell.send(());
         }
@@ -162,12 +170,12 @@ fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
                         continue;
                     }
                     if *own.get_or_insert(process) != process {
-                        node.doubt_filter();
+                        node.doubt_filter(true);
                         flush(&node);
                     }
                 }
                 Ok(Some(RulesetEvent::Lost)) | Err(_) => {
-                    node.doubt_filter();
+                    node.doubt_filter(false);
                     flush(&node);
                 }
             }

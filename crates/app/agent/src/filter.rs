@@ -21,17 +21,43 @@ pub(crate) struct FilterTable {
     nft: Nft,
     /// What the kernel holds; none if it has to be installed.
     installed: Option<Ruleset>,
+    /// How many interfaces it knows.
+    n_ports: usize,
+    /// Whether somebody else changed or removed our tables.
+    is_lost: bool,
+    is_repaired: bool,
 }
 
 impl FilterTable {
     /// For a namespace.
     pub(crate) fn new(netns: &Netns) -> Result<Self> {
-        Ok(Self { nft: Nft::in_netns(netns)?, installed: None })
+        let nft = Nft::in_netns(netns)?;
+        Ok(Self { nft, installed: None, n_ports: 0, is_lost: false, is_repaired: false })
     }
 
-    /// Somebody else has changed our table: it is installed anew.
-    pub(crate) fn doubt(&mut self) {
-        self.installed = None;
+    /// Somebody else has changed our tables, or may have: they are installed anew.
+    pub(crate) fn doubt(&mut self, is_sure: bool) {
+        if self.installed.take().is_some() {
+            self.is_lost |= is_sure || !self.stands();
+        }
+    }
+
+    /// How many interfaces the kernel knows, as far as we know.
+    pub(crate) fn count(&self) -> usize {
+        self.installed.as_ref().map_or(0, |_| self.n_ports)
+    }
+
+    /// Whether tables that somebody else had changed or removed were put right since the last time.
+    pub(crate) fn take_repaired(&mut self) -> bool {
+        std::mem::take(&mut self.is_repaired)
+    }
+
+    /// Whether our tables are there; who cannot look does not say that they are gone.
+    fn stands(&mut self) -> bool {
+        let present = self.nft.tables();
+        present.map_or(true, |present| {
+            tables().iter().all(|ours| present.iter().any(|table| table.id == ours.id))
+        })
     }
 
     /// Makes the kernel's filter the wanted one, in one transaction.
@@ -48,6 +74,8 @@ impl FilterTable {
         // Whatever comes of the transaction, the old picture is not trusted any more.
         self.installed = None;
         self.nft.commit(&batch)?;
+        self.n_ports = filter.ports.len();
+        self.is_repaired |= std::mem::take(&mut self.is_lost);
         self.installed = Some(wanted);
         Ok(())
     }

@@ -31,7 +31,13 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(code: &str, severity: Severity, cause: &str, problem: String, fix: String) -> Self {
+    pub(crate) fn new(
+        code: &str,
+        severity: Severity,
+        cause: &str,
+        problem: String,
+        fix: String,
+    ) -> Self {
         Self { code: code.to_owned(), severity, cause: cause.to_owned(), problem, fix }
     }
 

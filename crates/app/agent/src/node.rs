@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use host::events::Events;
 use host::journal::Journal;
@@ -17,6 +17,7 @@ use store::ipam::Driver;
 
 use crate::filter::FilterTable;
 use crate::finding::Finding;
+use crate::health::{Flushed, Health};
 use crate::orders::Orders;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
@@ -42,6 +43,7 @@ pub(crate) struct Node {
     pub(crate) turns: Turns,
     pub(crate) orders: Orders,
     pub(crate) events: Events,
+    pub(crate) health: Health,
     store: Store,
     records: Driver,
     /// What is known of the records: hints, which every transaction checks.
@@ -52,11 +54,11 @@ pub(crate) struct Node {
 
 /// What the kernel should hold, and what holds it.
 #[derive(Debug)]
-struct Dataplane {
-    inputs: Inputs,
-    routes: RouteTable,
-    filter: FilterTable,
-    changed: Changed,
+pub(crate) struct Dataplane {
+    pub(crate) inputs: Inputs,
+    pub(crate) routes: RouteTable,
+    pub(crate) filter: FilterTable,
+    pub(crate) changed: Changed,
     findings: Vec<Finding>,
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
     /// them is out of date.
@@ -103,6 +105,7 @@ impl Node {
             turns: Turns::default(),
             orders: Orders::default(),
             events,
+            health: Health::new(),
             records: Driver::new(store.clone()),
             view: Mutex::new(View::default()),
             store,
@@ -162,10 +165,21 @@ impl Node {
         let mut dataplane = self.dataplane();
         let dataplane = &mut *dataplane;
         let changed = std::mem::take(&mut dataplane.changed);
+        let began = Instant::now();
         let result = dataplane.apply(changed);
         if result.is_err() {
             dataplane.changed |= changed;
         }
+        // What could not be put in place is tried again with the next change, whatever it is of.
+        dataplane.changed.routes |= !dataplane.findings.is_empty();
+        let flushed = Flushed {
+            problem: result.as_ref().err().map(ToString::to_string),
+            took: began.elapsed(),
+            routes: dataplane.routes.take_repaired(),
+            filter: dataplane.filter.take_repaired(),
+            quarantined: dataplane.inputs.quarantined(),
+        };
+        self.health.flushed(&self.events, &flushed);
         result
     }
 
@@ -176,10 +190,10 @@ impl Node {
         dataplane.changed.routes = true;
     }
 
-    /// Somebody has changed our tables of the packet filter: they are installed anew.
-    pub(crate) fn doubt_filter(&self) {
+    /// Somebody has changed our tables of the packet filter, or may have: they are installed anew.
+    pub(crate) fn doubt_filter(&self, is_sure: bool) {
         let mut dataplane = self.dataplane();
-        dataplane.filter.doubt();
+        dataplane.filter.doubt(is_sure);
         dataplane.changed.filter = true;
     }
 
@@ -245,8 +259,20 @@ impl Node {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn dataplane(&self) -> MutexGuard<'_, Dataplane> {
+    pub(crate) fn dataplane(&self) -> MutexGuard<'_, Dataplane> {
         self.dataplane.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the kernel's side is served: within this time nobody holds it.
+    pub(crate) fn is_moving(&self, patience: Duration) -> bool {
+        let began = Instant::now();
+        while let Err(TryLockError::WouldBlock) = self.dataplane.try_lock() {
+            if began.elapsed() > patience {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
     }
 }
 

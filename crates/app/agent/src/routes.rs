@@ -24,17 +24,30 @@ pub(crate) struct RouteTable {
     netlink: Netlink,
     /// What the kernel holds of ours, as far as we know; none if it has to be read.
     present: Option<Routes>,
+    /// Wanted routes that the kernel held at some time: one that is missing was taken away.
+    held: Routes,
+    repaired: Vec<Cidr>,
 }
 
 impl RouteTable {
     /// For the namespace that the socket lives in.
     pub(crate) fn new(netlink: Netlink) -> Self {
-        Self { netlink, present: None }
+        Self { netlink, present: None, held: Routes::new(), repaired: Vec::new() }
     }
 
     /// Something else may have changed the routes: they are read again before the next change.
     pub(crate) fn doubt(&mut self) {
         self.present = None;
+    }
+
+    /// How many routes of ours the kernel holds, as far as we know.
+    pub(crate) fn count(&self) -> usize {
+        self.present.as_ref().map_or(0, Routes::len)
+    }
+
+    /// Routes that somebody else had taken away, and that were put back since the last time.
+    pub(crate) fn take_repaired(&mut self) -> Vec<Cidr> {
+        std::mem::take(&mut self.repaired)
     }
 
     /// Makes the kernel's routes the wanted ones. What could not be done is named, and tried again
@@ -52,6 +65,9 @@ impl RouteTable {
             let is_ours = present.contains_key(&destination);
             match self.put(destination, &hop, is_ours, &names)? {
                 None => {
+                    if self.held.get(&destination) == Some(&hop) {
+                        self.repaired.push(destination);
+                    }
                     now.insert(destination, hop);
                 }
                 Some(finding) => findings.push(finding),
@@ -61,6 +77,8 @@ impl RouteTable {
             self.remove(destination, &present[&destination], &names)?;
             now.remove(&destination);
         }
+        self.held.retain(|destination, hop| wanted.get(destination) == Some(hop));
+        self.held.extend(now.iter().map(|(destination, hop)| (*destination, hop.clone())));
         self.present = Some(now);
         Ok(findings)
     }

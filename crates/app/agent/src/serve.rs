@@ -17,6 +17,7 @@ use serde_json::Value;
 use store::Store;
 
 use crate::node::{Node, Settings};
+use crate::notes;
 use crate::sandboxes::Addition;
 use host::protocol::{Question, Reply};
 
@@ -39,7 +40,10 @@ pub(crate) fn answer(node: &Node, question: &Question, netns: Option<OwnedFd>) -
             return Err(Failure::new(Code::InvalidConfiguration, message)
                 .with_details(format!("this is node {:?}; mend nodename", node.name)));
         }
-        act(node, question, &call, &conf, netns)
+        if question.plugin == CALICO_IPAM {
+            return manage_addresses(node, &call, &conf);
+        }
+        notes::around(node, &call, || act(node, question, &call, &conf, netns))
     });
     match served {
         Ok(Some(value)) => printed(&value),
@@ -89,9 +93,6 @@ fn act(
     conf: &NetConf,
     netns: Option<OwnedFd>,
 ) -> Result<Option<Value>, Failure> {
-    if question.plugin == CALICO_IPAM {
-        return manage_addresses(node, call, conf);
-    }
     let netns = match netns.map(Netns::from_fd).transpose() {
         Ok(netns) => netns,
         Err(_) if call.command == Command::Del => None,

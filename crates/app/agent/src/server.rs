@@ -1,4 +1,4 @@
-//! Serves the plugins of this host over the agent's socket.
+//! Serves the plugins and the command line of this host over the agent's socket.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -6,11 +6,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::protocol::{self, Question};
+use host::protocol::{self, Question, Request};
 
 use crate::node::Node;
-use crate::serve;
 use crate::supervisor::say;
+use crate::{report, serve};
 
 /// How long a plugin may take to say what it wants, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,7 +47,13 @@ fn one(node: &Node, stream: &UnixStream) -> io::Result<()> {
             format!("uid {} may not call the agent", caller.uid.as_raw()),
         ));
     }
-    let (question, netns) = protocol::hear(stream)?;
+    let (request, netns) = protocol::hear(stream)?;
+    let question = match request {
+        Request::Call(question) => question,
+        Request::Inquiry(inquiry) => {
+            return protocol::answer(stream, &report::answer(node, &inquiry));
+        }
+    };
     let reply = serve::answer(node, &question, netns);
     let told = protocol::answer(stream, &reply);
     if told.is_err() && reply.status == 0 && is_add(&question) {

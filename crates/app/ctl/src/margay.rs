@@ -1,11 +1,13 @@
 //! The program under its own name.
 
+mod agent;
 mod arguments;
 mod complete;
 mod diff;
 mod dry_run;
 mod edit;
 mod elsewhere;
+mod events;
 mod explain_field;
 mod failure;
 mod follow;
@@ -16,8 +18,10 @@ mod kept_bytes;
 mod overview;
 mod read_documents;
 mod recorder;
+mod sandboxes;
 mod selection;
 mod session;
+mod status;
 mod table;
 mod terminal;
 mod undo;
@@ -35,7 +39,7 @@ use clap::{CommandFactory, Parser};
 use serde_json::Value;
 use store::resources;
 
-use arguments::{Arguments, Place, Structured, Verb};
+use arguments::{Arguments, Node, Place, Structured, Verb};
 use failure::{BROKEN, DIFFERENT, Failure};
 use session::Session;
 use terminal::Terminal;
@@ -60,8 +64,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         return overview(&place);
     };
     match dispatch(&place, verb) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(DIFFERENT),
+        Ok(code) => ExitCode::from(code),
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             let failure = failure.chosen_by(|| session::chosen_by(&place));
@@ -92,9 +95,13 @@ fn overview(place: &Place) -> ExitCode {
     }
 }
 
-fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
+/// Does what was asked; the exit code.
+fn dispatch(place: &Place, verb: Verb) -> Result<u8, Failure> {
     let terminal = Terminal::detect();
-    match verb {
+    let is_fine = match verb {
+        Verb::Status(arguments) | Verb::Node(Node::Status(arguments)) => {
+            return status::run(terminal, &arguments);
+        }
         Verb::Get(get) => get::run(&Session::open(place)?, &get),
         Verb::Create(write) => {
             let skips = write.skip_exists;
@@ -118,6 +125,8 @@ fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
         Verb::Edit(one) => edit::run(&Session::open(place)?, &one),
         Verb::Explain(other) => Err(elsewhere::explain(&other.words)),
         Verb::Ipam(ipam) => ipam::run(&Session::open(place)?, &ipam),
+        Verb::Sandboxes(arguments) => sandboxes::run(terminal, &arguments),
+        Verb::Events(arguments) => events::run(terminal, &arguments),
         Verb::Lab(other) => Err(elsewhere::lab(&other.words)),
         Verb::Version { client, format } => version::run(terminal, place, client, format),
         Verb::Help { words } => help(terminal, &words, place),
@@ -126,7 +135,8 @@ fn dispatch(place: &Place, verb: Verb) -> Result<bool, Failure> {
             out.write_all(&complete::script(shell)?)?;
             Ok(true)
         }
-    }
+    };
+    Ok(if is_fine? { 0 } else { DIFFERENT })
 }
 
 fn help(terminal: Terminal, words: &[String], _place: &Place) -> Result<bool, Failure> {

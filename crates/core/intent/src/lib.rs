@@ -4,12 +4,14 @@
 //! [`Inputs::filter`] are functions of what was absorbed and of nothing else. A value that cannot
 //! be used is kept aside under its key with its problems, and everything else goes on.
 
+mod census;
 mod filter;
 mod inputs;
 mod routes;
 #[cfg(test)]
 mod tests;
 
+pub use census::Census;
 pub use filter::{Access, Filter, Port, Source};
 pub use inputs::{Changed, Inputs};
 pub use routes::{Hop, Routes, Unroutable, plan};

@@ -91,6 +91,17 @@ fn a_borrowed_address_goes_to_the_borrower() {
 }
 
 #[test]
+fn only_what_is_used_in_blocks_of_this_node_counts_as_its_own() {
+    let mut inputs = cluster();
+    block(&mut inputs, "n1", "10.0.0.0/26", "confirmed", Some("n2"));
+    block(&mut inputs, "n2", "10.0.0.64/26", "confirmed", Some("n1"));
+    endpoint(&mut inputs, "n2", "b", "10.0.0.65", json!(["net1"]));
+    let census = inputs.census();
+    assert_eq!((census.blocks, census.addresses, census.addresses_used), (1, 64, 1));
+    assert_eq!((census.nodes, census.endpoints, census.local_endpoints), (2, 1, 0));
+}
+
+#[test]
 fn a_node_without_an_address_is_named() {
     let mut inputs = cluster();
     block(&mut inputs, "n3", "10.0.0.64/26", "confirmed", None);

@@ -1,27 +1,59 @@
 //! What happened on this node and what was done about it: a bounded file, a line each.
+//!
+//! A storm leaves a bounded number of lines: each sort has a budget that refills slowly, and the
+//! next event that fits says how many were left out.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 /// The file is started anew at this size; the one before is kept.
 const SIZE_MAX: u64 = 1 << 20;
+/// The longest text; what is longer is cut.
+const TEXT_MAX: usize = 1000;
+/// More than the longest event, however it is escaped.
+const TAIL: u64 = 32 << 10;
+/// How many events of one sort may come at once.
+const BURST: f64 = 200.0;
+/// How many of them a second, in the long run.
+const RATE: f64 = 2.0;
+/// The most events of one answer: the newest.
+const ANSWER_MAX: usize = 2000;
 
 /// The events of a node.
 #[derive(Debug)]
 pub struct Events {
     path: PathBuf,
-    writing: Mutex<()>,
+    writing: Mutex<Writing>,
+}
+
+#[derive(Debug, Default)]
+struct Writing {
+    /// The number of the last event; none before the file was looked at.
+    last: Option<u64>,
+    budgets: BTreeMap<String, Budget>,
+    counts: BTreeMap<String, u64>,
+}
+
+#[derive(Debug)]
+struct Budget {
+    left: f64,
+    since: Instant,
+    left_out: u64,
 }
 
 /// One of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
+    /// Counts up from the first event of the node.
+    #[serde(default)]
+    pub number: u64,
     /// When, in RFC 3339.
     pub time: String,
     /// What sort: `repaired`, `ignored`, `quarantine`, `started`…
@@ -30,17 +62,36 @@ pub struct Event {
     pub text: String,
 }
 
+/// Which events somebody wants to see.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wanted {
+    /// Only those with a greater number.
+    pub after: u64,
+    /// Only those at or after this time, in RFC 3339 in UTC.
+    pub since: Option<String>,
+    /// Only those whose sort is this, or whose text names it.
+    pub about: Option<String>,
+}
+
 impl Events {
     /// The events in this file, which need not exist.
     pub fn open(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), writing: Mutex::new(()) }
+        Self { path: path.into(), writing: Mutex::default() }
     }
 
     /// Writes an event. One that cannot be written is lost: nothing may fail because of it.
     pub fn note(&self, sort: &str, text: &str) {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let time = now();
-        let event = Event { time, sort: sort.to_owned(), text: text.to_owned() };
+        let mut writing = self.writing();
+        *writing.counts.entry(sort.to_owned()).or_default() += 1;
+        let Some(left_out) = writing.spend(sort, Instant::now()) else { return };
+        let mut text: String = text.chars().take(TEXT_MAX).collect();
+        if left_out > 0 {
+            text.push_str(&format!("   ({left_out} more of this sort were left out before)"));
+        }
+        let last = *writing.last.get_or_insert_with(|| newest(&self.path));
+        let event = Event { number: last + 1, time: now(), sort: sort.to_owned(), text };
+        writing.last = Some(event.number);
         let Ok(mut line) = serde_json::to_vec(&event) else { return };
         line.push(b'\n');
         if fs::metadata(&self.path).is_ok_and(|file| file.len() > SIZE_MAX) {
@@ -51,17 +102,77 @@ impl Events {
             let _ = file.write_all(&line);
         }
     }
+
+    /// How many of each sort happened since the process started, those left out included.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.writing().counts.clone()
+    }
+
+    /// Where they are.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// The events in a file and in the one before it, oldest first. What is no event is passed over.
-pub fn read(path: &Path) -> Vec<Event> {
-    [older(path), path.to_owned()]
+impl Writing {
+    /// Takes one event from the budget of its sort. Some if it fits, with how many were left out
+    /// before it.
+    fn spend(&mut self, sort: &str, now: Instant) -> Option<u64> {
+        let fresh = Budget { left: BURST, since: now, left_out: 0 };
+        let budget = self.budgets.entry(sort.to_owned()).or_insert(fresh);
+        let refilled = now.saturating_duration_since(budget.since).as_secs_f64() * RATE;
+        budget.left = (budget.left + refilled).min(BURST);
+        budget.since = now;
+        if budget.left < 1.0 {
+            budget.left_out += 1;
+            return None;
+        }
+        budget.left -= 1.0;
+        Some(std::mem::take(&mut budget.left_out))
+    }
+}
+
+impl Wanted {
+    fn covers(&self, event: &Event) -> bool {
+        let is_late = self.since.as_ref().is_none_or(|since| event.time >= *since);
+        let is_about = |about: &String| event.sort == *about || event.text.contains(about);
+        event.number > self.after && is_late && self.about.as_ref().is_none_or(is_about)
+    }
+}
+
+/// The wanted events in a file and in the one before it, oldest first; of very many the newest.
+/// What is no event is passed over.
+pub fn read(path: &Path, wanted: &Wanted) -> Vec<Event> {
+    let mut events: Vec<Event> = [older(path), path.to_owned()]
         .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|text| {
-            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>()
+        .filter_map(|path| fs::read(path).ok())
+        .flat_map(|bytes| {
+            let lines = bytes.split(|byte| *byte == b'\n');
+            lines.filter_map(|line| serde_json::from_slice(line).ok()).collect::<Vec<_>>()
         })
-        .collect()
+        .filter(|event| wanted.covers(event))
+        .collect();
+    events.split_off(events.len().saturating_sub(ANSWER_MAX))
+}
+
+/// The number of the last event: a plugin that acts alone asks at every call, so only the end of
+/// the file is read.
+fn newest(path: &Path) -> u64 {
+    [path.to_owned(), older(path)].iter().find_map(|path| last_number(path)).unwrap_or(0)
+}
+
+fn last_number(path: &Path) -> Option<u64> {
+    let mut file = fs::File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
+    let mut end = Vec::new();
+    file.take(TAIL).read_to_end(&mut end).ok()?;
+    let mut lines = end.rsplit(|byte| *byte == b'\n');
+    lines.find_map(|line| serde_json::from_slice::<Event>(line).ok()).map(|event| event.number)
 }
 
 /// The present time, in RFC 3339.
@@ -72,4 +183,41 @@ fn now() -> String {
 
 fn older(path: &Path) -> PathBuf {
     path.with_extension("1.jsonl")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_on_after_a_restart_and_broken_lines_are_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        Events::open(&path).note("started", "one");
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"\xff half a li\n").unwrap();
+        let again = Events::open(&path);
+        again.note("repaired", "route 10.0.0.1/32");
+        let all = read(&path, &Wanted::default());
+        assert_eq!(all.iter().map(|event| event.number).collect::<Vec<_>>(), [1, 2]);
+        let wanted = |after, about: &str| Wanted { after, about: Some(about.into()), since: None };
+        assert_eq!(read(&path, &wanted(0, "10.0.0.1")).len(), 1);
+        assert_eq!(read(&path, &wanted(0, "started")).len(), 1);
+        assert_eq!(read(&path, &wanted(1, "started")).len(), 0);
+        let later = Wanted { since: Some("9999-01-01T00:00:00Z".into()), ..Wanted::default() };
+        assert_eq!(read(&path, &later), []);
+    }
+
+    #[test]
+    fn a_storm_leaves_a_bounded_number_of_lines_and_says_so() {
+        let mut writing = Writing::default();
+        let start = Instant::now();
+        let fit = (0..1000).filter(|_| writing.spend("failed", start).is_some()).count();
+        assert_eq!(fit, 200);
+        assert_eq!(writing.spend("started", start), Some(0), "other sorts have their own budget");
+        let later = start + std::time::Duration::from_secs(1);
+        assert_eq!(writing.spend("failed", later), Some(800));
+        assert_eq!(writing.spend("failed", later), Some(0));
+        assert_eq!(writing.spend("failed", later), None);
+    }
 }

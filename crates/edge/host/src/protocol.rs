@@ -1,18 +1,23 @@
-//! How the plugin talks to the agent: one question and one answer over a Unix socket, each a length
-//! and JSON. The container's network namespace travels as a descriptor beside the question, because
-//! an agent in a pod cannot open the path that the runtime names.
+//! How others talk to the agent: one question and one answer over a Unix socket, each a length
+//! and JSON. The plugin hands a call over; the container's network namespace travels as a
+//! descriptor beside it, because an agent in a pod cannot open the path that the runtime names.
+//! The command line inquires.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Deserialize, Serialize};
+
+use crate::events::Wanted;
 
 /// The largest message. Runtimes hand in a few KB.
 const SIZE_MAX: usize = 4 << 20;
@@ -28,6 +33,28 @@ pub struct Question {
     pub input: String,
     /// What another address manager answered to the plugin, which asks it first.
     pub delegated: Option<serde_json::Value>,
+}
+
+/// What somebody wants to know; the answer's output is JSON of the type named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "lowercase")]
+pub enum Inquiry {
+    /// A [`Status`](crate::report::Status).
+    Status,
+    /// The [`Sandboxes`](crate::report::Sandboxes).
+    Sandboxes,
+    /// Some [`Events`](crate::report::Events).
+    Events(Wanted),
+}
+
+/// What is said to an agent. A call has no tag: plugins of every version say it alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Request {
+    /// Somebody wants to know something.
+    Inquiry(Inquiry),
+    /// A runtime has called a plugin.
+    Call(Question),
 }
 
 /// What the plugin prints, and how it ends.
@@ -56,7 +83,7 @@ pub fn ask(stream: &UnixStream, question: &Question, netns: Option<&OwnedFd>) ->
 }
 
 /// Receives a question. Descriptors beyond the first are closed.
-pub fn hear(stream: &UnixStream) -> io::Result<(Question, Option<OwnedFd>)> {
+pub fn hear(stream: &UnixStream) -> io::Result<(Request, Option<OwnedFd>)> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -89,6 +116,24 @@ pub fn receive(mut stream: &UnixStream) -> io::Result<Reply> {
     decode(&body(stream, length)?)
 }
 
+/// Asks the agent at a socket, and waits that long for each step.
+pub fn inquire<T>(socket: &Path, inquiry: &Inquiry, patience: Duration) -> io::Result<T>
+where
+    T: for<'de> Deserialize<'de>,
+{
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(patience))?;
+    let body = serde_json::to_vec(inquiry).map_err(io::Error::other)?;
+    let length = u32::try_from(body.len()).map_err(io::Error::other)?.to_be_bytes();
+    stream.write_all(&[&length, body.as_slice()].concat())?;
+    let reply = receive(&stream)?;
+    match reply.status {
+        0 => decode(reply.output.as_bytes()),
+        _ => Err(io::Error::other(reply.output)),
+    }
+}
+
 fn body(mut stream: impl Read, length: [u8; 4]) -> io::Result<Vec<u8>> {
     let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
     if length > SIZE_MAX {
@@ -102,4 +147,23 @@ fn body(mut stream: impl Read, length: [u8; 4]) -> io::Result<Vec<u8>> {
 fn decode<T: for<'de> Deserialize<'de>>(body: &[u8]) -> io::Result<T> {
     serde_json::from_slice(body)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_and_inquiries_are_told_apart() {
+        let read = |text: &str| decode::<Request>(text.as_bytes());
+        assert_eq!(read(r#"{"ask":"status"}"#).unwrap(), Request::Inquiry(Inquiry::Status));
+        let wanted = Wanted { about: Some("web".to_owned()), ..Wanted::default() };
+        let events = r#"{"ask":"events","about":"web"}"#;
+        assert_eq!(read(events).unwrap(), Request::Inquiry(Inquiry::Events(wanted)));
+        let call = r#"{"plugin":"calico","environment":{},"input":"","delegated":null}"#;
+        assert!(
+            matches!(read(call).unwrap(), Request::Call(question) if question.plugin == "calico")
+        );
+        assert!(read(r#"{"ask":"nonsense"}"#).is_err());
+    }
 }

@@ -18,6 +18,7 @@ mod quarantine;
 mod reading;
 mod same_bytes;
 mod settings;
+mod status;
 mod terminal;
 mod watch;
 

@@ -6,6 +6,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 
 use super::complete;
+use super::events::EventsArguments;
+use super::sandboxes::SandboxesArguments;
+use super::status::StatusArguments;
 
 /// A network for Kubernetes clusters and plain Linux hosts.
 #[derive(Debug, Parser)]
@@ -18,6 +21,7 @@ use super::complete;
                   margay get np -A                  network policies of all namespaces\n  \
                   margay diff -f policies/          what apply would change\n  \
                   margay undo                       take the last write back\n  \
+                  margay status                     how this node is\n  \
                   margay help field IPPool.spec     what may stand in a document"
 )]
 pub(crate) struct Arguments {
@@ -116,6 +120,20 @@ pub(crate) enum Verb {
     /// IP address management
     #[command(subcommand)]
     Ipam(Ipam),
+    /// Show how this node is, what is wrong, and what to type; exit code 1 degraded, 2 broken
+    #[command(after_help = "Examples:\n  margay status\n  margay status -o json\n  \
+        margay lab exec n1 -- margay status      of a node of the lab")]
+    Status(StatusArguments),
+    /// About this node
+    #[command(subcommand)]
+    Node(Node),
+    /// Show the sandboxes that this node's agent has connected
+    #[command(after_help = "Examples:\n  margay sandboxes\n  margay sandboxes -o wide")]
+    Sandboxes(SandboxesArguments),
+    /// Show what happened on this node, and what its agent did about it
+    #[command(after_help = "Examples:\n  margay events --since 1h\n  margay events -f\n  \
+        margay events shop/web-1      what names this pod\n  margay events repaired        a sort")]
+    Events(EventsArguments),
     /// A cluster in a box: nodes and pods out of network namespaces, on this machine
     #[command(after_help = "Examples:\n  margay lab up\n  margay lab --help     its commands")]
     Lab(Other),
@@ -339,6 +357,13 @@ pub(crate) struct Label {
     /// Remove the label
     #[arg(long, conflicts_with = "overwrite")]
     pub(crate) remove: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Node {
+    /// The same as margay status
+    #[command(after_help = "Examples:\n  margay node status")]
+    Status(StatusArguments),
 }
 
 #[derive(Debug, Subcommand)]

@@ -34,7 +34,19 @@ pub(crate) fn command() -> Command {
     if Path::new(&program).file_name() != Some(OsStr::new("calicoctl")) {
         return whole;
     }
-    let ours = ["completion", "diff", "edit", "help", "history", "undo"];
+    let ours = [
+        "completion",
+        "diff",
+        "edit",
+        "events",
+        "help",
+        "history",
+        "lab",
+        "node",
+        "sandboxes",
+        "status",
+        "undo",
+    ];
     ours.into_iter()
         .fold(whole, |command, name| command.mut_subcommand(name, |verb| verb.hide(true)))
 }

@@ -4,6 +4,7 @@ use store::etcd::Config;
 
 use super::arguments::Place;
 use super::session::{say_waiting, with_surroundings};
+use super::status;
 use super::terminal::{Colour, Mark, Terminal};
 use crate::settings::{Choice, Datastore, without_secrets};
 
@@ -17,11 +18,13 @@ pub(crate) fn text(terminal: Terminal, place: &Place) -> (String, bool) {
         Ok(choice) => describe(terminal, &choice),
         Err(error) => (format!("{} {error}", terminal.mark(Mark::Broken)), false),
     });
-    let agent = "none runs here (this version is the datastore and its command line)";
-    let next = match is_fine {
-        true => "margay get nodes · margay apply -f FILE · margay help",
-        false => "margay version says more · margay --store FILE uses a store in a file",
+    let agent = status::line(terminal);
+    let next = match (is_fine, &agent) {
+        (true, Some(_)) => "margay status · margay get nodes · margay help",
+        (true, None) => "margay lab up · margay get nodes · margay apply -f FILE · margay help",
+        (false, _) => "margay version says more · margay --store FILE uses a store in a file",
     };
+    let agent = agent.unwrap_or_else(|| "none runs here      (margay agent --help)".to_owned());
     let text = format!(
         "{title}{}  {store}\n{}  {agent}\n{}  {next}\n",
         label("store"),

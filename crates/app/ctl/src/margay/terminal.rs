@@ -28,10 +28,11 @@ pub(crate) fn printable_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// How a line stands: fine or broken.
+/// How a line stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     Fine,
+    Degraded,
     Broken,
 }
 
@@ -39,6 +40,7 @@ pub(crate) enum Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     Green,
+    Yellow,
     Red,
     Bold,
 }
@@ -47,6 +49,7 @@ impl Colour {
     fn code(self) -> &'static str {
         match self {
             Self::Green => "\x1b[32m",
+            Self::Yellow => "\x1b[33m",
             Self::Red => "\x1b[31m",
             Self::Bold => "\x1b[1m",
         }
@@ -89,6 +92,7 @@ impl Terminal {
     pub(crate) fn mark(self, mark: Mark) -> String {
         let (sign, plain, colour) = match mark {
             Mark::Fine => ("✓", "ok", Colour::Green),
+            Mark::Degraded => ("!", "warn", Colour::Yellow),
             Mark::Broken => ("✗", "FAIL", Colour::Red),
         };
         self.paint(colour, if self.has_utf8 { sign } else { plain })

@@ -1,0 +1,286 @@
+//! What the agent remembers of how it goes: the connection to the datastore, the last change of
+//! the kernel, and how often what happened. What changes is noted as an event, once.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use host::events::Events;
+use net::Cidr;
+
+use crate::finding::{Finding, Severity};
+
+/// How many routes an event names.
+const NAMED_MAX: usize = 5;
+
+/// The memory.
+#[derive(Debug)]
+pub(crate) struct Health {
+    pub(crate) started: SystemTime,
+    vitals: Mutex<Vitals>,
+}
+
+/// All of it at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Vitals {
+    pub(crate) is_connected: bool,
+    /// Since when it is, or is not.
+    pub(crate) connection_since: SystemTime,
+    pub(crate) store_problem: Option<String>,
+    pub(crate) revision: i64,
+    /// How often everything was in sync, after the start or after an outage.
+    pub(crate) n_syncs: u64,
+    /// Whether calls are served.
+    pub(crate) is_serving: bool,
+    pub(crate) kernel_problem: Option<String>,
+    pub(crate) n_flushes: u64,
+    pub(crate) n_failures: u64,
+    pub(crate) flush_time: Duration,
+    pub(crate) routes_repaired: u64,
+    pub(crate) filter_repaired: u64,
+    pub(crate) http_problem: Option<String>,
+    quarantined: BTreeMap<String, Vec<String>>,
+}
+
+/// How a change of the kernel went.
+#[derive(Debug)]
+pub(crate) struct Flushed<'a> {
+    pub(crate) problem: Option<String>,
+    pub(crate) took: Duration,
+    /// Routes that had been taken away.
+    pub(crate) routes: Vec<Cidr>,
+    /// Whether our tables had been.
+    pub(crate) filter: bool,
+    /// What cannot be used now.
+    pub(crate) quarantined: &'a BTreeMap<String, Vec<String>>,
+}
+
+impl Health {
+    /// Nothing has happened yet.
+    pub(crate) fn new() -> Self {
+        let started = SystemTime::now();
+        let vitals = Vitals {
+            is_connected: false,
+            connection_since: started,
+            store_problem: None,
+            revision: 0,
+            n_syncs: 0,
+            is_serving: false,
+            kernel_problem: None,
+            n_flushes: 0,
+            n_failures: 0,
+            flush_time: Duration::ZERO,
+            routes_repaired: 0,
+            filter_repaired: 0,
+            http_problem: None,
+            quarantined: BTreeMap::new(),
+        };
+        Self { started, vitals: Mutex::new(vitals) }
+    }
+
+    /// Everything now.
+    pub(crate) fn vitals(&self) -> Vitals {
+        self.lock().clone()
+    }
+
+    /// Calls are served.
+    pub(crate) fn serving(&self) {
+        self.lock().is_serving = true;
+    }
+
+    /// Everything up to a revision has been seen.
+    pub(crate) fn seen(&self, revision: i64) {
+        let mut vitals = self.lock();
+        vitals.revision = vitals.revision.max(revision);
+    }
+
+    /// Changes arrive.
+    pub(crate) fn connected(&self, events: &Events, revision: i64) {
+        let mut vitals = self.lock();
+        vitals.revision = vitals.revision.max(revision);
+        if vitals.is_connected {
+            return;
+        }
+        if vitals.n_syncs > 0 {
+            let away = vitals.connection_since.elapsed().unwrap_or_default().as_secs();
+            events.note("back", &format!("the datastore answers again after {away} s"));
+        }
+        vitals.n_syncs += 1;
+        vitals.is_connected = true;
+        vitals.store_problem = None;
+        vitals.connection_since = SystemTime::now();
+    }
+
+    /// Changes do not arrive any more.
+    pub(crate) fn disconnected(&self, events: &Events, place: &str, error: &str) {
+        let mut vitals = self.lock();
+        if vitals.is_connected {
+            vitals.connection_since = SystemTime::now();
+        }
+        if vitals.store_problem.is_none() {
+            events.note("lost", &format!("the datastore at {place} does not answer: {error}"));
+        }
+        vitals.is_connected = false;
+        vitals.store_problem = Some(error.to_owned());
+    }
+
+    /// The address for health and metrics cannot be had, or can.
+    pub(crate) fn http(&self, events: &Events, problem: Option<String>) {
+        let mut vitals = self.lock();
+        if let Some(problem) = &problem
+            && vitals.http_problem.is_none()
+        {
+            events.note("failed", problem);
+        }
+        vitals.http_problem = problem;
+    }
+
+    /// The kernel was changed, or could not be.
+    pub(crate) fn flushed(&self, events: &Events, flushed: &Flushed<'_>) {
+        let mut vitals = self.lock();
+        vitals.n_flushes += 1;
+        vitals.flush_time += flushed.took;
+        vitals.n_failures += u64::from(flushed.problem.is_some());
+        if let Some(problem) = &flushed.problem
+            && vitals.kernel_problem.is_none()
+        {
+            let text = format!("the kernel could not be brought up to date: {problem}");
+            events.note("failed", &text);
+        }
+        vitals.kernel_problem.clone_from(&flushed.problem);
+        if !flushed.routes.is_empty() {
+            vitals.routes_repaired += u64::try_from(flushed.routes.len()).unwrap_or(u64::MAX);
+            events.note("repaired", &spoken_routes(&flushed.routes));
+        }
+        if flushed.filter {
+            vitals.filter_repaired += 1;
+            events.note(
+                "repaired",
+                "the packet filter was changed or removed by another program; restored",
+            );
+        }
+        vitals.note_quarantine(events, flushed.quarantined);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vitals> {
+        self.vitals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Vitals {
+    /// What is wrong, as far as this memory knows; `place` is the datastore.
+    pub(crate) fn findings(&self, place: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if let Some(problem) = &self.store_problem {
+            findings.push(Finding::store_lost(place, problem));
+        }
+        if let Some(problem) = &self.kernel_problem {
+            findings.push(Finding::kernel_refuses(problem));
+        }
+        if let Some(problem) = &self.http_problem {
+            findings.push(Finding::http_taken(problem));
+        }
+        findings
+    }
+
+    /// How many objects cannot be used.
+    pub(crate) fn n_quarantined(&self) -> usize {
+        self.quarantined.len()
+    }
+
+    fn note_quarantine(&mut self, events: &Events, now: &BTreeMap<String, Vec<String>>) {
+        if self.quarantined == *now {
+            return;
+        }
+        for (key, problems) in now {
+            if self.quarantined.get(key) != Some(problems) {
+                let text = format!("{key} is not used: {}", problems.join("; "));
+                events.note("quarantine", &text);
+            }
+        }
+        for key in self.quarantined.keys().filter(|key| !now.contains_key(*key)) {
+            events.note("released", &format!("{key} was put right or deleted"));
+        }
+        self.quarantined.clone_from(now);
+    }
+}
+
+fn spoken_routes(routes: &[Cidr]) -> String {
+    let named: Vec<String> = routes.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    let more = match routes.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (word, were) = if routes.len() == 1 { ("route", "was") } else { ("routes", "were") };
+    let named = named.join(", ");
+    format!("{word} {named}{more} {were} removed or changed by another program; restored")
+}
+
+/// Findings about the agent itself.
+impl Finding {
+    fn store_lost(place: &str, problem: &str) -> Self {
+        let problem = format!("{place} does not answer: {problem}; what runs goes on");
+        let fix = "margay version      (does it answer to you? the agent tries again by itself)";
+        Self::new("MG-STORE-001", Severity::Degraded, "STORE", problem, fix.to_owned())
+    }
+
+    fn kernel_refuses(problem: &str) -> Self {
+        let problem = format!("the kernel is not up to date: {problem}");
+        Self::new("MG-KERNEL-001", Severity::Broken, "KERNEL", problem, String::new())
+    }
+
+    fn http_taken(problem: &str) -> Self {
+        let fix = "ss -ltnp      (who has it?), or another one: margay agent --http ADDRESS:PORT";
+        let (problem, fix) = (problem.to_owned(), fix.to_owned());
+        Self::new("MG-HTTP-001", Severity::Degraded, "AGENT", problem, fix)
+    }
+
+    /// Sandboxes that are gone, and whose addresses are not free yet.
+    pub(crate) fn release_waits(n: usize) -> Self {
+        let problem = format!("{n} sandboxes are gone; their addresses are freed when it is back");
+        Self::new("MG-STORE-002", Severity::Degraded, "STORE", problem, String::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::events::{Wanted, read};
+
+    use super::*;
+
+    #[test]
+    fn what_stays_is_noted_once_and_what_ends_is_noted_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let events = Events::open(folder.path().join("events.jsonl"));
+        let health = Health::new();
+        let bad = BTreeMap::from([("/calico/x".to_owned(), vec!["spec: wrong".to_owned()])]);
+        let flush = |problem: Option<&str>, quarantined: &BTreeMap<String, Vec<String>>| {
+            let (routes, problem) = (Vec::new(), problem.map(str::to_owned));
+            let flushed =
+                Flushed { problem, took: Duration::ZERO, routes, filter: false, quarantined };
+            health.flushed(&events, &flushed);
+        };
+        flush(Some("no memory"), &bad);
+        flush(Some("no memory"), &bad);
+        flush(None, &BTreeMap::new());
+        health.connected(&events, 7);
+        for _ in 0..3 {
+            health.disconnected(&events, "etcd", "refused");
+        }
+        health.connected(&events, 9);
+        health.connected(&events, 10);
+        let sorts: Vec<String> =
+            read(events.path(), &Wanted::default()).into_iter().map(|event| event.sort).collect();
+        assert_eq!(sorts, ["failed", "quarantine", "released", "lost", "back"]);
+        let vitals = health.vitals();
+        assert_eq!((vitals.n_failures, vitals.n_syncs, vitals.revision), (2, 2, 10));
+        assert_eq!(vitals.findings("etcd"), []);
+    }
+
+    #[test]
+    fn many_routes_are_counted_and_some_are_named() {
+        let routes: Vec<Cidr> = (0..8).map(|n| format!("10.0.0.{n}/32").parse().unwrap()).collect();
+        assert!(spoken_routes(&routes[..1]).starts_with("route 10.0.0.0/32 was removed"));
+        assert!(spoken_routes(&routes).contains("10.0.0.4/32 and 3 more were removed"));
+    }
+}

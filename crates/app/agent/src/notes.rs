@@ -1,0 +1,71 @@
+//! Notes what happens to sandboxes as events.
+
+use sandbox::call::{Call, Command};
+use sandbox::failure::Failure;
+use sandbox::identity::{Identity, Workload};
+use sandbox::life::{Phase, Record};
+
+use crate::node::Node;
+
+/// The agent serves.
+pub(crate) fn started(node: &Node) {
+    node.health.serving();
+    let n = node.journal.all().len();
+    let version = env!("CARGO_PKG_VERSION");
+    node.events.note("started", &format!("agent {version} of {}, {n} sandboxes", node.name));
+}
+
+/// Serves a call of a runtime, and notes what came of it.
+pub(crate) fn around<T>(
+    node: &Node,
+    call: &Call,
+    act: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let changes = matches!(call.command, Command::Add | Command::Del | Command::Gc);
+    if !changes {
+        return act();
+    }
+    let identity = Identity::of(call);
+    let records = || match call.command {
+        Command::Gc => node.journal.all(),
+        _ => node.journal.get(&identity).into_iter().collect(),
+    };
+    let before = records();
+    let result = act();
+    let after = records();
+    let is_in = |record: &Record, all: &[Record]| {
+        all.iter().any(|it| it.identity == record.identity && it.phase == record.phase)
+    };
+    for record in after.iter().filter(|record| !is_in(record, &before)) {
+        match record.phase {
+            Phase::Ready => node.events.note("added", &spoken(record)),
+            Phase::Leaving | Phase::Releasing => {
+                let text = format!("{}: gone, still to be released", spoken(record));
+                node.events.note("waiting", &text);
+            }
+            _ => {}
+        }
+    }
+    let is_left = |record: &Record| after.iter().any(|it| it.identity == record.identity);
+    for record in before.iter().filter(|record| !is_left(record)) {
+        node.events.note("removed", &spoken(record));
+    }
+    if let Err(failure) = &result {
+        node.events.note("failed", &format!("{} of {identity}: {failure}", call.command.name()));
+    }
+    result
+}
+
+/// A sandbox in the words of people.
+fn spoken(record: &Record) -> String {
+    let who = match &record.workload {
+        Workload::Plain => format!("container {}", record.identity),
+        Workload::Pod { namespace, name } => {
+            format!("pod {namespace}/{name} ({})", record.identity)
+        }
+    };
+    let addresses: Vec<String> =
+        record.addresses.iter().map(|held| held.network.address().to_string()).collect();
+    let interface = &record.wiring.host_interface;
+    format!("{who}, {} on {interface}, network {}", addresses.join(", "), record.network)
+}

@@ -1,0 +1,162 @@
+//! What the agent says when it is asked: the status, the sandboxes, the events.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use host::events;
+use host::protocol::{Inquiry, Reply};
+use host::report::{self, Applied, Sandbox, Sandboxes, Status};
+use sandbox::identity::Workload;
+use sandbox::life::{Phase, Record};
+use serde::Serialize;
+
+use crate::finding::{Finding, Severity};
+use crate::node::Node;
+
+/// Answers somebody who wants to know something.
+pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
+    match inquiry {
+        Inquiry::Status => reply(&status(node)),
+        Inquiry::Sandboxes => reply(&sandboxes(node)),
+        Inquiry::Events(wanted) => {
+            let events = events::read(node.events.path(), wanted);
+            reply(&report::Events { node: node.name.clone(), events })
+        }
+    }
+}
+
+fn reply(report: &impl Serialize) -> Reply {
+    match serde_json::to_string(report) {
+        Ok(output) => Reply { output, status: 0 },
+        Err(error) => Reply { output: error.to_string(), status: 1 },
+    }
+}
+
+/// How the node is.
+pub(crate) fn status(node: &Node) -> Status {
+    let vitals = node.health.vitals();
+    let records = node.journal.all();
+    let place = node.store().describe();
+    let mut findings = node.findings();
+    findings.retain(|finding| !is_passing(finding, &records));
+    findings.extend(vitals.findings(&place));
+    let leaving = |record: &&Record| matches!(record.phase, Phase::Leaving | Phase::Releasing);
+    let n_leaving = records.iter().filter(leaving).count();
+    if !vitals.is_connected && n_leaving > 0 {
+        findings.push(Finding::release_waits(n_leaving));
+    }
+    findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.cmp(b)));
+    let dataplane = node.dataplane();
+    let census = dataplane.inputs.census();
+    let is_current = vitals.n_syncs > 0 && vitals.kernel_problem.is_none();
+    let has_all_routes = !findings.iter().any(|finding| finding.cause == "ROUTES");
+    Status {
+        status: findings.iter().map(|finding| severity(finding.severity)).max().unwrap_or_default(),
+        node: node.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        since: time(node.health.started),
+        sandboxes: by_phase(&records),
+        store: report::Store {
+            place,
+            is_connected: vitals.is_connected,
+            since: time(vitals.connection_since),
+            problem: vitals.store_problem.clone(),
+            revision: vitals.revision,
+        },
+        ipam: report::Ipam {
+            blocks: census.blocks,
+            addresses: census.addresses,
+            used: census.addresses_used,
+            pools: census.pools,
+        },
+        routes: Applied {
+            is_applied: is_current && !dataplane.changed.routes && has_all_routes,
+            count: dataplane.routes.count(),
+            repaired: vitals.routes_repaired,
+        },
+        filter: Applied {
+            is_applied: is_current && !dataplane.changed.filter,
+            count: dataplane.filter.count(),
+            repaired: vitals.filter_repaired,
+        },
+        findings: findings.into_iter().map(published).collect(),
+    }
+}
+
+/// Whether a finding is only that a sandbox is being made or removed at this very moment.
+fn is_passing(finding: &Finding, records: &[Record]) -> bool {
+    let is_named = |record: &Record| {
+        let mut addresses = record.addresses.iter().map(|held| held.network.address());
+        let is_start = |address| finding.problem.starts_with(&format!("{address}/"));
+        let interface = &record.wiring.host_interface;
+        finding.problem.contains(interface) || addresses.any(is_start)
+    };
+    let mut on_the_way = records.iter().filter(|record| record.phase != Phase::Ready);
+    finding.cause == "ROUTES" && on_the_way.any(is_named)
+}
+
+fn severity(severity: Severity) -> report::Severity {
+    match severity {
+        Severity::Degraded => report::Severity::Degraded,
+        Severity::Broken => report::Severity::Broken,
+    }
+}
+
+fn published(finding: Finding) -> report::Finding {
+    report::Finding {
+        severity: severity(finding.severity),
+        code: finding.code,
+        cause: finding.cause,
+        problem: finding.problem,
+        fix: finding.fix,
+    }
+}
+
+fn by_phase(records: &[Record]) -> BTreeMap<String, usize> {
+    let mut phases = BTreeMap::new();
+    for record in records {
+        *phases.entry(phase(record.phase).to_owned()).or_default() += 1;
+    }
+    phases
+}
+
+fn sandboxes(node: &Node) -> Sandboxes {
+    let sandboxes = node.journal.all().into_iter().map(|record| {
+        let (namespace, pod) = match record.workload {
+            Workload::Plain => (None, None),
+            Workload::Pod { namespace, name } => (Some(namespace), Some(name)),
+        };
+        let address = |held: &sandbox::identity::Held| held.network.address().to_string();
+        Sandbox {
+            namespace,
+            pod,
+            container: record.identity.container,
+            interface: record.wiring.host_interface,
+            container_interface: record.wiring.container_interface,
+            addresses: record.addresses.iter().map(address).collect(),
+            phase: phase(record.phase).to_owned(),
+            network: record.network,
+            endpoint: record.endpoint,
+            netns: record.netns_path,
+        }
+    });
+    Sandboxes { node: node.name.clone(), sandboxes: sandboxes.collect() }
+}
+
+/// The name of a phase, as in the journal.
+pub(crate) fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Claiming => "claiming",
+        Phase::Claimed => "claimed",
+        Phase::Wired => "wired",
+        Phase::Ready => "ready",
+        Phase::Leaving => "leaving",
+        Phase::Releasing => "releasing",
+    }
+}
+
+fn time(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    api::schema::utc(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,154 @@
+//! What an agent answers when it is asked how it is: the form on its socket, and of `-o json`.
+//!
+//! Field names are stable; times are RFC 3339 in UTC.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::events::Event;
+
+/// How a part of the system stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// As it should be.
+    #[default]
+    Fine,
+    /// Something works less well than it should.
+    Degraded,
+    /// Something does not work.
+    Broken,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Its stable code.
+    pub code: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The part of the status that it belongs to.
+    pub cause: String,
+    /// What is wrong, in one line.
+    pub problem: String,
+    /// What to type; empty if nothing helps but waiting.
+    pub fix: String,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    /// The worst of the findings.
+    pub status: Severity,
+    /// The node's name in the datastore.
+    pub node: String,
+    /// The version of the agent.
+    pub version: String,
+    /// The process that serves.
+    pub pid: u32,
+    /// Since when it runs.
+    pub since: String,
+    /// How many sandboxes there are in each phase.
+    pub sandboxes: BTreeMap<String, usize>,
+    /// The datastore.
+    pub store: Store,
+    /// The addresses of this node.
+    pub ipam: Ipam,
+    /// The routes in the kernel.
+    pub routes: Applied,
+    /// The packet filter in the kernel.
+    pub filter: Applied,
+    /// What is wrong, worst first.
+    pub findings: Vec<Finding>,
+}
+
+/// The datastore, as the agent sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Store {
+    /// A file, or endpoints.
+    pub place: String,
+    /// Whether changes arrive.
+    pub is_connected: bool,
+    /// Since when they do, or do not.
+    pub since: String,
+    /// Why they do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Everything up to this revision has been seen.
+    pub revision: i64,
+}
+
+/// The blocks of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Ipam {
+    /// How many blocks it has.
+    pub blocks: usize,
+    /// How many addresses are in them.
+    pub addresses: u64,
+    /// How many of these are in use.
+    pub used: u64,
+    /// How many pools the cluster has.
+    pub pools: usize,
+}
+
+/// A part of the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Applied {
+    /// Whether the kernel holds what it should.
+    pub is_applied: bool,
+    /// How many routes, or how many interfaces.
+    pub count: usize,
+    /// Since the agent started: how often it put back what somebody else had removed.
+    pub repaired: u64,
+}
+
+/// One sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Sandbox {
+    /// The container, as the runtime names it.
+    pub container: String,
+    /// The namespace of its pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Its pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The interface on the host.
+    pub interface: String,
+    /// The interface inside.
+    pub container_interface: String,
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// How far it has come.
+    pub phase: String,
+    /// The network that it is attached to.
+    pub network: String,
+    /// The name of its endpoint.
+    pub endpoint: String,
+    /// The network namespace, as the runtime names it.
+    pub netns: String,
+}
+
+/// All sandboxes of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sandboxes {
+    /// The node.
+    pub node: String,
+    /// Its sandboxes.
+    pub sandboxes: Vec<Sandbox>,
+}
+
+/// Events of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Events {
+    /// The node; empty if nobody was there to say it.
+    pub node: String,
+    /// Its events, oldest first.
+    pub events: Vec<Event>,
+}

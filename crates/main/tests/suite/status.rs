@@ -1,0 +1,233 @@
+//! What a node says about itself: status, sandboxes, events, health and metrics. A lab of one node
+//! is the node; everything is asked as its user would.
+
+use serde_json::{Value, json};
+use store::{Op, Store, Txn, sqlite};
+
+use crate::harness::{Done, Place, Running, until};
+
+const MARGAY: &str = env!("CARGO_BIN_EXE_margay");
+
+/// A lab of one node, removed at the end.
+struct Lab(Place);
+
+impl Lab {
+    /// None, said aloud, for whom may not make network namespaces.
+    fn up(pods: usize) -> Option<Lab> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: a node needs root");
+            return None;
+        }
+        let lab = Lab(Place::embedded());
+        lab.lab(&["up", "--nodes", "1", "--pods", &pods.to_string()]).ok();
+        Some(lab)
+    }
+
+    fn lab(&self, words: &[&str]) -> Done {
+        Done::from(self.command(words).output().unwrap())
+    }
+
+    fn command(&self, words: &[&str]) -> std::process::Command {
+        let mut command = self.0.command(&[&["lab"], words].concat());
+        command.env("MARGAY_LAB_DIR", self.0.path("labs"));
+        command
+    }
+
+    fn on_node(&self, words: &str) -> std::process::Command {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        self.command(&[&["exec", "n1", "--"], words.as_slice()].concat())
+    }
+
+    /// Runs a command on the node.
+    fn run(&self, words: &str) -> Done {
+        Done::from(self.on_node(words).output().unwrap())
+    }
+
+    /// Runs the program on the node.
+    fn margay(&self, words: &str) -> Done {
+        self.run(&format!("{MARGAY} {words}"))
+    }
+
+    fn json(&self, words: &str) -> Value {
+        let done = self.margay(&format!("{words} -o json"));
+        serde_json::from_str(&done.out).unwrap_or_else(|error| panic!("{error}: {done:?}"))
+    }
+
+    /// The codes of what is wrong.
+    fn codes(&self) -> Vec<String> {
+        let status = self.json("status");
+        let findings = status["findings"].as_array().unwrap();
+        findings.iter().map(|finding| finding["code"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn until_codes(&self, codes: &[&str]) {
+        until(&format!("{codes:?}"), || self.codes() == codes);
+    }
+
+    /// The address of the only pod.
+    fn address(&self) -> String {
+        let sandboxes = self.json("sandboxes");
+        sandboxes["sandboxes"][0]["addresses"][0].as_str().unwrap().to_owned()
+    }
+
+    fn put(&self, key: &str, value: &str) {
+        let path = self.0.path("labs").join("default/store.db");
+        let store = Store::Sqlite(sqlite::Store::open(path).unwrap());
+        let op = Op::Put { key: key.to_owned(), value: value.into() };
+        store.commit(Txn { compares: vec![], ops: vec![op] }).unwrap();
+    }
+
+    /// What the node's HTTP server answers.
+    fn get(&self, path: &str) -> String {
+        let script = format!(
+            "exec 3<>/dev/tcp/192.0.2.1/9099 && printf 'GET {path} HTTP/1.1\\r\\n\\r\\n' >&3 \
+             && cat <&3"
+        );
+        let words = ["exec", "n1", "--", "bash", "-c", &script];
+        self.lab(&words).out
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let down = self.lab(&["down"]);
+        if !std::thread::panicking() {
+            down.code(0);
+        }
+    }
+}
+
+#[test]
+fn a_node_that_is_fine_says_so_with_its_sandboxes() {
+    let Some(lab) = Lab::up(1) else { return };
+    let fine = lab.margay("status").ok();
+    assert!(fine.out.starts_with("✓ fine on n1: 1 sandbox\nAGENT      ✓  "), "{fine:?}");
+    let fine = fine.says(&["STORE      ✓  ", "IPAM       ✓  1/64 addresses in 1 block"]);
+    let fine = fine.says(&["ROUTES     ✓  2 in the kernel\n", "FILTER     ✓  1 interface\n"]);
+    assert!(!fine.out.contains("fix:"), "{fine:?}");
+    lab.margay("node status").ok().says(&["✓ fine on n1"]);
+    let status = lab.json("status");
+    assert_eq!((&status["status"], &status["findings"]), (&json!("fine"), &json!([])));
+    assert_eq!(status["sandboxes"], json!({"ready": 1}));
+    assert_eq!(status["routes"], json!({"isApplied": true, "count": 2, "repaired": 0}));
+    assert_eq!(status["store"]["isConnected"], true);
+    lab.margay("sandboxes").ok().says(&["CONTAINER", &lab.address(), "ready", "lab"]);
+    lab.margay("sandboxes -o wide").ok().says(&["ENDPOINT", "n1-cni-"]);
+    lab.margay("").code(0).says(&["agent   running ", "1 sandbox, status ✓ fine"]);
+    let events = lab.margay("events --since 1h").ok().says(&[" n1  started ", " n1  added "]);
+    assert_eq!(events.out.lines().count(), 2, "{events:?}");
+    lab.lab(&["pod", "rm", "n1-web"]).ok();
+    assert_eq!(lab.margay("events removed").ok().out.lines().count(), 1);
+    lab.margay("sandboxes").code(0).complains(&["no sandboxes on n1"]);
+}
+
+#[test]
+fn a_foreign_route_is_a_finding_until_it_is_gone_and_ours_is_put_back() {
+    let Some(lab) = Lab::up(1) else { return };
+    let address = lab.address();
+    let follower = Running::start(lab.on_node(&format!("{MARGAY} events -f -o json repaired")));
+    lab.run(&format!("ip route replace blackhole {address}/32")).code(0);
+    lab.until_codes(&["MG-ROUTE-002"]);
+    let broken = lab.margay("status").code(2);
+    assert!(broken.out.starts_with("✗ 1 broken on n1\nROUTES     ✗  "), "{broken:?}");
+    broken.says(&["MG-ROUTE-002", "AGENT      ✓", &format!("fix: ip route show {address}/32")]);
+    lab.margay("").code(0).says(&["status ✗ 1 broken"]);
+    lab.run(&format!("ip route del blackhole {address}/32")).code(0);
+    lab.until_codes(&[]);
+    lab.margay("status").ok().says(&["ROUTES     ✓  2 in the kernel, 1 repaired"]);
+    lab.margay(&format!("events {address}/32")).ok().says(&["repaired", "restored"]);
+    follower.until_says(&format!("route {address}/32 was removed"));
+    lab.run(&format!("ip route del {address}/32")).code(0);
+    until("a second repair", || lab.json("status")["routes"]["repaired"] == 2);
+    lab.lab(&["break", "table-flushed", "n1"]).ok();
+    // There are two tables, which the scenario deletes one after the other.
+    until("the filter", || lab.json("status")["filter"]["repaired"].as_u64() >= Some(1));
+    lab.until_codes(&[]);
+    lab.margay("status").ok().says(&["FILTER     ✓  1 interface, "]);
+    let repaired = lab.json("status")["filter"]["repaired"].as_u64();
+    assert!(repaired <= Some(2), "its own repair is no reason for another: {repaired:?}");
+    lab.margay("events repaired").ok().says(&["the packet filter was changed or removed"]);
+}
+
+#[test]
+fn an_agent_that_is_gone_is_missed_and_its_events_are_still_there() {
+    let Some(lab) = Lab::up(1) else { return };
+    lab.lab(&["break", "agent-killed", "n1"]).ok();
+    let silent = lab.margay("status").code(2);
+    silent.says(&["✗ no agent runs here", "agent.sock", "MG-AGENT-001", "fix: margay agent "]);
+    let status = lab.json("status");
+    assert_eq!((&status["status"], status.get("node")), (&json!("broken"), None));
+    lab.margay("sandboxes").refused(&["no agent runs here", "help: margay agent "]);
+    lab.margay("").code(0).says(&["agent   ✗ no agent runs here"]);
+    let events = lab.margay("events").code(0).says(&["started", "added"]);
+    events.complains(&["no agent runs here", "events.jsonl"]);
+    lab.lab(&["heal"]).code(0);
+    lab.until_codes(&[]);
+    lab.margay("status").ok().says(&["✓ fine on n1: 1 sandbox"]);
+    let numbers = lab.json("events started");
+    let numbers: Vec<u64> = numbers["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["number"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, [1, 3], "events are counted on after a restart");
+}
+
+#[test]
+fn an_object_that_cannot_be_used_degrades_and_is_noted_once() {
+    let Some(lab) = Lab::up(0) else { return };
+    let key = "/calico/resources/v3/projectcalico.org/ippools/bad";
+    lab.put(key, r#"{"kind":"IPPool","metadata":{"name":"bad"},"spec":{"cidr":"nonsense"}}"#);
+    lab.until_codes(&["MG-DATA-001"]);
+    lab.margay("status").code(1).says(&["! 1 degraded on n1", "spec.cidr", "fix: "]);
+    lab.put("/calico/resources/v3/projectcalico.org/profiles/other", "{}");
+    lab.margay("status").code(1);
+    let noted = lab.margay(&format!("events {key}")).ok();
+    assert_eq!(noted.out.lines().count(), 1, "{noted:?}");
+}
+
+#[test]
+fn health_and_metrics_are_served_once_the_address_can_be_had() {
+    let Some(lab) = Lab::up(1) else { return };
+    lab.lab(&["break", "agent-killed", "n1"]).ok();
+    let words = format!("{MARGAY} agent --node n1 --address 172.30.0.11/24 --http 192.0.2.1:9099");
+    let _agent = Running::start(lab.on_node(&words));
+    until("the agent", || lab.margay("status").out.contains(" on n1"));
+    lab.until_codes(&["MG-HTTP-001"]);
+    lab.margay("status").code(1).says(&["192.0.2.1:9099", "fix: "]);
+    lab.run("ip address add 192.0.2.1/32 dev lo").code(0);
+    lab.until_codes(&[]);
+    assert!(lab.get("/liveness").starts_with("HTTP/1.1 200 OK\r\n"));
+    let ready = lab.get("/readiness");
+    assert!(ready.ends_with("datastore: ok\nkernel: ok\nsocket: ok\n"), "{ready}");
+    let metrics = lab.get("/metrics");
+    for line in [
+        "felix_active_local_endpoints 1",
+        "felix_cluster_num_workload_endpoints 1",
+        "felix_resync_state 3",
+        "felix_int_dataplane_failures 0",
+        "felix_host{host=\"n1\"} 1",
+        "margay_sandboxes{phase=\"ready\"} 1",
+        "margay_routes_applied 1",
+        "margay_addresses_used 1",
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line} is missing: {metrics}");
+    }
+    assert!(lab.get("/other").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn without_an_agent_the_answer_says_how_to_start_one() {
+    let place = Place::embedded();
+    let folder = place.path("nowhere").display().to_string();
+    let silent = place.margay(&format!("status --run-dir {folder}")).code(2);
+    let said = ["✗ no agent runs here", "nowhere/agent.sock", "fix: margay agent --run-dir "];
+    assert_eq!(silent.says(&said).err, "");
+    let events = format!("events --run-dir {folder} --state-dir {folder}");
+    place.margay(&events).refused(&["no agent runs here"]);
+    place.margay("events --since yesterday").refused(&["yesterday", "1h"]);
+    for words in ["status", "sandboxes", "events", "node status"] {
+        place.margay(&format!("{words} --help")).ok().says(&["Examples:", "--run-dir"]);
+    }
+}
