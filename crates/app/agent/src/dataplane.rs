@@ -156,20 +156,17 @@ fn follow_routes(node: &Arc<Node>) -> Result<(), Error> {
 fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
     let mut monitor = RulesetMonitor::open(None)?;
     let node = Arc::clone(node);
-    // Who we are in the kernel's eyes: in a container our own number is another one. The first to
-    // touch our tables after this is ourselves, when we install them.
-    let mut own = None;
     std::thread::Builder::new().name("filter".into()).spawn(move || {
         let mut is_touched = false;
         loop {
             match monitor.next(Duration::from_secs(3600)) {
                 Ok(None) => {}
                 Ok(Some(RulesetEvent::Changed { table, .. })) => is_touched |= table.name == TABLE,
-                Ok(Some(RulesetEvent::Committed { process, .. })) => {
+                Ok(Some(RulesetEvent::Committed { generation, .. })) => {
                     if !std::mem::take(&mut is_touched) {
                         continue;
                     }
-                    if *own.get_or_insert(process) != process {
+                    if !node.dataplane().filter.is_own(generation) {
                         node.doubt_filter(true);
                         flush(&node);
                     }

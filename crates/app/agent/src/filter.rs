@@ -6,6 +6,8 @@
 
 mod ruleset;
 
+use std::collections::VecDeque;
+
 use intent::Filter;
 use kernel::nft::{Batch, Nft, Table, TableFamily, TableId};
 use kernel::{Netns, Result};
@@ -15,12 +17,17 @@ use ruleset::Ruleset;
 /// The name of our tables.
 pub(crate) const TABLE: &str = "margay";
 
+/// How many of our transactions are remembered: their events are on the way for a moment only.
+const OWN_MAX: usize = 1024;
+
 /// The kernel's side of the filter.
 #[derive(Debug)]
 pub(crate) struct FilterTable {
     nft: Nft,
     /// What the kernel holds; none if it has to be installed.
     installed: Option<Ruleset>,
+    /// The generations of the ruleset that our last transactions made.
+    own: VecDeque<u32>,
     /// How many interfaces it knows.
     n_ports: usize,
     /// Whether somebody else changed or removed our tables.
@@ -32,7 +39,8 @@ impl FilterTable {
     /// For a namespace.
     pub(crate) fn new(netns: &Netns) -> Result<Self> {
         let nft = Nft::in_netns(netns)?;
-        Ok(Self { nft, installed: None, n_ports: 0, is_lost: false, is_repaired: false })
+        let own = VecDeque::new();
+        Ok(Self { nft, installed: None, own, n_ports: 0, is_lost: false, is_repaired: false })
     }
 
     /// Somebody else has changed our tables, or may have: they are installed anew.
@@ -40,6 +48,12 @@ impl FilterTable {
         if self.installed.take().is_some() {
             self.is_lost |= is_sure || !self.stands();
         }
+    }
+
+    /// Whether we made this generation of the ruleset. The kernel names the thread that did, which
+    /// may be any of ours, by a number that means nothing inside a container.
+    pub(crate) fn is_own(&self, generation: u32) -> bool {
+        self.own.contains(&generation)
     }
 
     /// How many interfaces the kernel knows, as far as we know.
@@ -73,7 +87,17 @@ impl FilterTable {
         }
         // Whatever comes of the transaction, the old picture is not trusted any more.
         self.installed = None;
+        let before = self.nft.generation()?;
         self.nft.commit(&batch)?;
+        let after = self.nft.generation()?;
+        // If others came in between, nobody can say which one is ours: it counts as theirs, and
+        // the tables are installed once more.
+        if after == before.wrapping_add(1) {
+            if self.own.len() >= OWN_MAX {
+                self.own.pop_front();
+            }
+            self.own.push_back(after);
+        }
         self.n_ports = filter.ports.len();
         self.is_repaired |= std::mem::take(&mut self.is_lost);
         self.installed = Some(wanted);

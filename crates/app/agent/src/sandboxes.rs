@@ -294,7 +294,7 @@ impl Node {
                 fresh: Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() },
             },
         );
-        *record = claimed.map_err(|error| unavailable(&*error))??;
+        *record = claimed.map_err(|error| unavailable(&error))??;
         Ok(())
     }
 
@@ -346,7 +346,7 @@ impl Node {
     fn release(&self, record: &Record) -> Result<(), Failure> {
         let others = self.addresses_of_others(record);
         let released = self.orders.release(self, record.clone(), others);
-        let released = released.map_err(|error| unavailable(&*error))?;
+        let released = released.map_err(|error| unavailable(&error))?;
         if let Err(error) = released {
             self.note(&format!(
                 "{}: its address is not its own any more: {error}",
