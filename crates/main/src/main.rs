@@ -11,9 +11,9 @@ fn main() -> ExitCode {
     let first = arguments.peek().map(|first| first.to_string_lossy().into_owned());
     match (name.as_str(), first.as_deref()) {
         ("calicoctl", _) => ctl::calicoctl::run(arguments),
-        ("calico" | "calico-ipam", _) => agent::plugin::run(&name),
+        ("calico" | "calico-ipam", _) => agent::plugin::run(&name, arguments),
         (_, Some("calicoctl")) => ctl::calicoctl::run(arguments.skip(1)),
-        (_, Some("cni")) => agent::plugin::run("calico"),
+        (_, Some("cni")) => agent::plugin::run("calico", arguments.skip(1)),
         (_, Some("agent")) => {
             let own = OsString::from("margay agent");
             agent::run(std::iter::once(own).chain(arguments.skip(1)).collect())

@@ -10,6 +10,7 @@ mod dataplane;
 mod delegate;
 mod filter;
 mod finding;
+mod gates;
 mod health;
 mod http;
 mod metrics;

@@ -5,6 +5,7 @@
 //! process, under a lock, with the datastore that the network configuration names.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,6 +20,7 @@ use sandbox::netconf::NetConf;
 use sandbox::version::Version;
 
 use crate::delegate;
+use crate::gates;
 use crate::serve;
 use host::protocol::{self, Question, Reply};
 
@@ -29,8 +31,41 @@ const AGENT_WAIT: Duration = Duration::from_secs(20);
 /// How long an agent may take for one call.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
-/// Runs as the plugin of this name.
-pub fn run(plugin: &str) -> ExitCode {
+/// What is printed to whoever calls without saying what for.
+const HELP: &str = "\
+A CNI plugin: container runtimes call it, with CNI_COMMAND and the other variables of the
+protocol in the environment and a network configuration on standard input.
+
+Usage:
+  calico                 gives containers an interface and addresses
+  calico-ipam            manages addresses for another plugin
+
+Flags:
+  -v                     prints the Calico release that this stands in for
+  -t                     tests whether the datastore of the configuration can be used
+";
+
+/// Runs as the plugin of this name, with these arguments.
+pub fn run(plugin: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let flags: Vec<String> =
+        arguments.map(|flag| flag.to_string_lossy().replacen("--", "-", 1)).collect();
+    let has_flag = |name: &str| flags.iter().any(|flag| flag == name);
+    let reply = if has_flag("-v") {
+        Reply { output: format!("{}\n", api::EMULATED_CALICO_VERSION), status: 0 }
+    } else if std::env::var_os("CNI_COMMAND").is_none_or(|command| command.is_empty()) {
+        Reply { output: HELP.to_owned(), status: 0 }
+    } else {
+        with_input(plugin, has_flag("-t"))
+    };
+    let mut output = io::stdout().lock();
+    let printed = output.write_all(reply.output.as_bytes()).and_then(|()| output.flush());
+    match printed {
+        Ok(()) => ExitCode::from(reply.status),
+        Err(_) => ExitCode::from(1),
+    }
+}
+
+fn with_input(plugin: &str, tests_datastore: bool) -> Reply {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .filter(|(name, _)| name.starts_with("CNI_"))
@@ -38,15 +73,13 @@ pub fn run(plugin: &str) -> ExitCode {
         .collect();
     let mut input = Vec::new();
     let read = io::stdin().take(INPUT_MAX).read_to_end(&mut input);
-    let reply = match read {
+    match read {
+        Ok(_) if tests_datastore => match serve::test_datastore(&input) {
+            Ok(()) => Reply::default(),
+            Err(failure) => serve::refused(&failure),
+        },
         Ok(_) => call(plugin, environment, &input),
         Err(error) => serve::refused(&Failure::new(Code::Io, format!("standard input: {error}"))),
-    };
-    let mut output = io::stdout().lock();
-    let printed = output.write_all(reply.output.as_bytes()).and_then(|()| output.flush());
-    match printed {
-        Ok(()) => ExitCode::from(reply.status),
-        Err(_) => ExitCode::from(1),
     }
 }
 
@@ -68,6 +101,9 @@ fn try_call(
     }
     let conf = NetConf::read(&call.configuration)?;
     let netns = open_netns(&call)?;
+    if call.command == Command::Add {
+        gates::wait(&conf.readiness_gates)?;
+    }
     let delegated = match plugin {
         "calico" => delegate::before(&call, &conf)?,
         _ => None,
@@ -102,8 +138,8 @@ fn open_netns(call: &Call) -> Result<Option<OwnedFd>, Failure> {
         Ok(file) => Ok(Some(file.into())),
         Err(_) if call.command == Command::Del => Ok(None),
         Err(error) => {
-            let message = format!("CNI_NETNS {}: {error}", call.netns);
-            Err(Failure::new(Code::InvalidEnvironment, message)
+            let message = format!("CNI_NETNS {:?}: {error}", call.netns);
+            Err(Failure::plugin(message)
                 .with_details("the container is gone, or its runtime names another path"))
         }
     }

@@ -70,6 +70,7 @@ impl Node {
         let up = self.bring_up(record.clone(), netns, addition);
         if up.is_err() {
             // What cannot be taken back now stays in the journal, and is taken back later.
+            // An interface inside that is not the other end of ours is the container's own.
             let left = self.journal.get(&identity).unwrap_or(record);
             let _ = self.drive(left, Target::Gone, None);
         }
@@ -93,6 +94,9 @@ impl Node {
             Some(_) => return Ok(()),
             None => (self.stranger(call, conf, netns)?, netns),
         };
+        if let Ok(Err(failure)) = self.transact(claim::locked) {
+            return Err(failure);
+        }
         match self.drive(record, Target::Gone, netns) {
             Err(failure) if failure.code == Code::TryAgainLater && self.has_agent() => Ok(()),
             result => result,

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use ipam::View;
 use kernel::Netns;
 use sandbox::answer::{self, Answer, Route};
 use sandbox::call::{Call, Command};
@@ -15,7 +16,9 @@ use sandbox::identity::Identity;
 use sandbox::netconf::{MTU_FILE, NetConf};
 use serde_json::Value;
 use store::Store;
+use store::ipam::Driver;
 
+use crate::addresses::unavailable;
 use crate::node::{Node, Settings};
 use crate::notes;
 use crate::sandboxes::Addition;
@@ -72,11 +75,29 @@ pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Re
     let _lock = lock(&state).map_err(|error| broken(&error))?;
     let store = open_store(&conf)?;
     let settings = Settings { name, state: state.clone(), has_agent: false };
-    let node = Node::open(&settings, store).map_err(|error| broken(&error))?;
+    let failed = |error: crate::node::Error| match error {
+        crate::node::Error::Store(error) => unavailable(&error.into()),
+        error => broken(&error),
+    };
+    let node = Node::open(&settings, store).map_err(failed)?;
     if question.plugin != CALICO_IPAM {
-        node.load().map_err(|error| broken(&error))?;
+        node.load().map_err(failed)?;
     }
     Ok(answer(&node, question, netns))
+}
+
+/// Whether the datastore that a configuration names can be used (`-t`).
+pub(crate) fn test_datastore(input: &[u8]) -> Result<(), Failure> {
+    let unusable = |why: String| {
+        Failure::new(Code::Datastore, "data store connection failed").with_details(why)
+    };
+    let value = text::json::parse(input).map_err(|error| {
+        Failure::new(Code::Decoding, format!("error unmarshall network config: {error}"))
+    })?;
+    let store = open_store(&NetConf::read(&value)?).map_err(|failure| unusable(failure.message))?;
+    let ready = Driver::new(store).run(&mut View::default(), claim::ready);
+    let ready = ready.map_err(|error| unusable(error.to_string()))?;
+    ready.answer.map_err(|failure| unusable(failure.message))
 }
 
 fn understand(question: &Question) -> Result<(Call, NetConf), Failure> {
@@ -97,8 +118,8 @@ fn act(
         Ok(netns) => netns,
         Err(_) if call.command == Command::Del => None,
         Err(error) => {
-            let message = format!("CNI_NETNS {}: {error}", call.netns);
-            return Err(Failure::new(Code::InvalidEnvironment, message));
+            let message = format!("CNI_NETNS {:?}: {error}", call.netns);
+            return Err(Failure::plugin(message));
         }
     };
     match (call.command, netns) {
@@ -135,6 +156,7 @@ fn addition(
         let message = "requested feature is not supported for this runtime: ip_addrs_no_ipam";
         return Err(Failure::plugin(message));
     }
+    conf.needs_kubernetes()?;
     let delegated = match delegated {
         Some(value) => Some(answer::read(value).ok_or_else(|| {
             Failure::new(Code::Decoding, format!("{} gave no readable answer", conf.ipam.plugin))
@@ -203,7 +225,10 @@ fn mtu(conf: &NetConf) -> Result<Option<u32>, Failure> {
             })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound && !conf.require_mtu_file => Ok(None),
-        Err(error) => Err(Failure::plugin(format!("failed to read MTU file: {MTU_FILE}: {error}"))),
+        Err(error) => Err(Failure::plugin(format!(
+            "failed to read MTU file: open {MTU_FILE}: {}",
+            plain(&error)
+        ))),
     }
 }
 
@@ -215,10 +240,7 @@ fn node_name(conf: &NetConf, is_ipam: bool) -> Result<String, Failure> {
     if let Err(error) = &file
         && !is_optional
     {
-        let reason = match error.kind() {
-            io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-            _ => error.to_string(),
-        };
+        let reason = plain(error);
         return Err(Failure::plugin(format!(
             "stat {path}: {reason}: check that the calico/node container is running and has \
              mounted /var/lib/calico/"
@@ -229,6 +251,15 @@ fn node_name(conf: &NetConf, is_ipam: bool) -> Result<String, Failure> {
     let host = rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase();
     let names = [conf.nodename.clone(), from_file, conf.hostname.clone(), host];
     Ok(names.into_iter().find(|name| !name.is_empty()).unwrap_or_default())
+}
+
+/// An error of the operating system as Calico's users know it.
+fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
 }
 
 fn state_folder() -> PathBuf {
@@ -250,10 +281,10 @@ fn open_store(conf: &NetConf) -> Result<Store, Failure> {
             return Err(Failure::new(Code::UnsupportedField, "datastore_type: kubernetes")
                 .with_details("the Kubernetes datastore is not served yet; use etcdv3"));
         }
-        _ if !conf.etcd_endpoints.is_empty() || !conf.etcd_discovery_srv.is_empty() => {
+        _ if conf.names_etcd() => {
+            check_files(conf)?;
             open_etcd(conf)
         }
-        _ if !conf.etcd_authority.is_empty() => open_etcd(conf),
         _ => {
             let path = match conf.store.is_empty() {
                 true => state_folder().join("store.db"),
@@ -262,10 +293,24 @@ fn open_store(conf: &NetConf) -> Result<Store, Failure> {
             store::sqlite::Store::open(path).map(Store::Sqlite)
         }
     };
-    opened.map_err(|error| {
-        Failure::plugin(format!("error creating calico client: {error}"))
-            .with_details("mend the fields about the datastore in the network configuration")
-    })
+    opened.map_err(|error| unusable(&error))
+}
+
+fn unusable(why: &dyn std::fmt::Display) -> Failure {
+    Failure::plugin(format!("error creating calico client: {why}"))
+        .with_details("mend the fields about the datastore in the network configuration")
+}
+
+/// Named files must be there, even where the endpoints have no use for them.
+fn check_files(conf: &NetConf) -> Result<(), Failure> {
+    let named = [&conf.etcd_cert_file, &conf.etcd_key_file, &conf.etcd_ca_cert_file];
+    for file in named.into_iter().filter(|file| !file.is_empty()) {
+        File::open(file).map_err(|error| {
+            let why = plain(&error);
+            unusable(&format!("could not initialize etcdv3 client: open {file}: {why}"))
+        })?;
+    }
+    Ok(())
 }
 
 fn open_etcd(conf: &NetConf) -> Result<Store, store::Error> {

@@ -10,7 +10,7 @@ use ipam::{AssignIp, AutoAssign, Planned, Planner, Release};
 use net::Cidr;
 use serde_json::{Value, json};
 
-use crate::failure::{Code, Failure};
+use crate::failure::Failure;
 use crate::identity::{Held, Identity, Workload};
 use crate::life::Record;
 use crate::records::{Endpoint, profile};
@@ -59,6 +59,15 @@ pub fn ready(planner: &mut Planner<'_>) -> Planned<Result<(), Failure>> {
         _ => Err(Failure::plugin("Calico is currently not ready to process requests")
             .with_details("ClusterInformation default says datastoreReady: false")),
     })
+}
+
+/// Whether the records are locked: an operator moves them, and nothing may be changed meanwhile.
+pub fn locked(planner: &mut Planner<'_>) -> Planned<Result<(), Failure>> {
+    let key = resource_key(Kind::ClusterInformation, "", "default");
+    match planner.get(&key)?.is_some() {
+        true => ready(planner),
+        false => Ok(Ok(())),
+    }
 }
 
 /// Gives a workload of a node addresses, under a handle.
@@ -217,11 +226,8 @@ fn record_endpoint(
         wiring: &record.wiring,
     }
     .object();
-    let problems = model::validate::validate(Kind::WorkloadEndpoint, &wanted);
-    if !problems.is_empty() {
-        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        let message = format!("WorkloadEndpoint {}: {}", record.endpoint, told.join("; "));
-        return Ok(Err(Failure::new(Code::InvalidEnvironment, message)));
+    if let Err(failure) = valid(Kind::WorkloadEndpoint, &wanted) {
+        return Ok(Err(failure));
     }
     let stored = planner.get(&key)?.and_then(|bytes| text::json::parse(&bytes).ok());
     let object = match stored {
@@ -243,13 +249,29 @@ fn ensure_profile(
     network: &str,
     workload: &Workload,
     fresh: &Fresh,
-) -> Planned<()> {
+) -> Planned<Result<(), Failure>> {
     let key = resource_key(Kind::Profile, "", network);
     if planner.get(&key)?.is_some() {
+        return Ok(Ok(()));
+    }
+    let wanted = profile(network, workload);
+    if let Err(failure) = valid(Kind::Profile, &wanted) {
+        return Ok(Err(failure));
+    }
+    let object = created(&wanted, &fresh.profile_uid, planner.now());
+    planner.put(&key, text::json::to_string(&object).into_bytes())?;
+    Ok(Ok(()))
+}
+
+/// Nothing is written that nobody could read back.
+fn valid(kind: Kind, object: &Value) -> Result<(), Failure> {
+    let problems = model::validate::validate(kind, object);
+    if problems.is_empty() {
         return Ok(());
     }
-    let object = created(&profile(network, workload), &fresh.profile_uid, planner.now());
-    planner.put(&key, text::json::to_string(&object).into_bytes())
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    Err(Failure::plugin(format!("{kind} {name}: {}", told.join("; "))))
 }
 
 /// Everything that a sandbox needs in the datastore.
@@ -300,8 +322,11 @@ fn claim_all(planner: &mut Planner<'_>, order: &Order) -> Planned<Result<Record,
     if let Err(failure) = record_endpoint(planner, &record, labels, profiles, &order.fresh)? {
         return Ok(Err(failure));
     }
-    if order.has_profile {
-        ensure_profile(planner, &record.network, &record.workload, &order.fresh)?;
+    if order.has_profile
+        && let Err(failure) =
+            ensure_profile(planner, &record.network, &record.workload, &order.fresh)?
+    {
+        return Ok(Err(failure));
     }
     Ok(Ok(record))
 }

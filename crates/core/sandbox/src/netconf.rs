@@ -232,6 +232,25 @@ impl NetConf {
         labels.iter().map(|label| (label_text(&label.key), label_text(&label.value))).collect()
     }
 
+    /// Whether the datastore is an etcd.
+    pub fn names_etcd(&self) -> bool {
+        [&self.etcd_endpoints, &self.etcd_discovery_srv, &self.etcd_authority]
+            .into_iter()
+            .any(|field| !field.is_empty())
+    }
+
+    /// Refuses an ADD for which Kubernetes would have to be asked: what it says about pools and
+    /// policy would be missing.
+    pub fn needs_kubernetes(&self) -> Result<(), Failure> {
+        let why = match (self.policy.kind.as_str(), self.kubernetes.kubeconfig.as_str()) {
+            ("k8s", _) => "policy.type is k8s".to_owned(),
+            (_, "") => return Ok(()),
+            (_, file) => format!("kubernetes.kubeconfig is {file}"),
+        };
+        Err(Failure::plugin(format!("failed to get namespace default: {why}"))
+            .with_details("the Kubernetes API is not asked yet; leave the field out"))
+    }
+
     /// What cannot be served at all.
     pub fn unsupported(&self) -> Result<(), Failure> {
         if !matches!(self.device_type.as_str(), "" | "veth" | "netkit") {
