@@ -4,6 +4,7 @@
 //! deliberate differences: a named predicate whose reason is in `docs/differences.md`.
 
 mod client;
+pub(crate) mod cni;
 mod ctl;
 mod defaults;
 mod etcd_dump;
@@ -77,6 +78,7 @@ const TOPICS: &[(&str, &[Runner])] = &[
     ("etcd-dump", &[etcd_dump::run, etcd_dump_get::run, client::dumps]),
     ("ctl", &[ctl::run]),
     ("ipam", &[ipam::run]),
+    ("cni", &[cni::run]),
 ];
 
 /// `cargo xtask corpora [--dir DIR] [TOPIC...]`; true when no row failed.

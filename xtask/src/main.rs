@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
         Some("corpora") => corpora::command(&arguments[1..]),
+        Some(corpora::cni::CHAIN) => corpora::cni::chain_command(&arguments[1..]),
         Some("fuzz") => fuzz::command(&arguments[1..]),
         Some("tidy") => tidy::command(),
         Some("verify") => verify::command(),

@@ -55,6 +55,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("conntrack", "conntrack"),
+    ("/usr/lib/cni/host-local", "containernetworking-plugins"),
 ];
 
 /// Installs what is missing where that is possible; tests say aloud what they skip without it.
@@ -89,7 +90,7 @@ fn apt(arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a program is on the path.
+/// Whether a program is on the path, or at a path of its own.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())

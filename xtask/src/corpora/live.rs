@@ -71,6 +71,24 @@ impl Etcd {
         Ok(())
     }
 
+    /// Puts many keys at once.
+    pub(crate) fn put_all(&self, pairs: Vec<(String, String)>) -> anyhow::Result<()> {
+        let endpoints = vec![self.endpoint.clone()];
+        let config = store::etcd::Config { endpoints, ..store::etcd::Config::default() };
+        let ops = pairs
+            .into_iter()
+            .map(|(key, value)| store::Op::Put { key, value: value.into_bytes() })
+            .collect();
+        let client = store::etcd::Store::new(config)?;
+        store::Store::Etcd(client).commit(store::Txn { compares: Vec::new(), ops })?;
+        Ok(())
+    }
+
+    /// Deletes what the arguments of etcdctl name.
+    pub(crate) fn delete(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        self.etcdctl(&[&["del"], arguments].concat(), None).map(drop)
+    }
+
     /// All keys under `/calico`, in order.
     pub(crate) fn dump(&self) -> anyhow::Result<Vec<(String, String)>> {
         let answer = self.etcdctl(&["get", "/calico", "--prefix", "-w", "json"], None)?;
@@ -170,6 +188,11 @@ impl Program {
         let dir = tempfile::tempdir()?;
         std::os::unix::fs::symlink(binary, dir.path().join("calicoctl"))?;
         Ok(Self { dir })
+    }
+
+    /// The file itself.
+    pub(crate) fn binary(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.dir.path().join("calicoctl").canonicalize()?)
     }
 
     /// A command in this folder with the environment of the recordings and no other.
