@@ -92,7 +92,10 @@ impl Node {
         let (record, netns) = match self.journal.get(&identity) {
             Some(record) if record.network == conf.name => (record, None),
             Some(_) => return Ok(()),
-            None => (self.stranger(call, conf, netns)?, netns),
+            None => {
+                let record = self.stranger(call, conf, netns)?;
+                (record, netns.filter(|netns| !self.is_of_another(netns, &call.interface)))
+            }
         };
         if let Ok(Err(failure)) = self.transact(claim::locked) {
             return Err(failure);
@@ -402,6 +405,14 @@ impl Node {
             wiring,
             phase: Phase::Leaving,
         })
+    }
+
+    /// Whether the interface of this name in a namespace was made for a sandbox that we know: a
+    /// DEL that follows a refused ADD in the same namespace is not about it.
+    fn is_of_another(&self, netns: &Netns, interface: &str) -> bool {
+        let id = netns_id(netns);
+        let all = self.journal.all();
+        all.iter().any(|it| it.netns == id && it.wiring.container_interface == interface)
     }
 
     fn write(&self, record: &Record) -> Result<(), Failure> {

@@ -124,6 +124,11 @@ fn act(
     };
     match (call.command, netns) {
         (Command::Add, Some(netns)) => {
+            if netns.id() == node.here.id() {
+                let message = format!("CNI_NETNS {:?} is the host's own namespace", call.netns);
+                return Err(Failure::plugin(message)
+                    .with_details("the container shares the host's network: it needs no ADD"));
+            }
             let addition = addition(node, call, conf, question.delegated.as_ref())?;
             let answer = node.add(call, &netns, &addition)?;
             Ok(Some(answer.to_json(call.version)))
