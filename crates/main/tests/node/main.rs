@@ -1,5 +1,11 @@
 //! A node through the shipped binary: real namespaces, real CNI calls, a real agent that is killed.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "all of this is test code, but the lints know only test functions"
+)]
+
 mod bad_calls;
 mod churn;
 mod crash_points;
