@@ -129,8 +129,10 @@ fn connect_probed(path: &Path, tell: Tell) -> rusqlite::Result<Connection> {
     let log_len = fs::metadata(beside(path, "-wal")).map_or(0, |metadata| metadata.len());
     match probed {
         Err(error)
-            if error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
-                && log_len == 0
+            if matches!(
+                error.sqlite_error_code(),
+                Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)
+            ) && log_len == 0
                 && !is_directory_writable(path) =>
         {
             connect_immutable(path)
@@ -221,8 +223,12 @@ fn restrict(path: &Path) -> Result<(), Error> {
     let metadata = fs::metadata(path).map_err(|error| io_error(path, &error))?;
     if metadata.mode() & 0o077 != 0 {
         match fs::set_permissions(path, fs::Permissions::from_mode(0o600)) {
-            // Nothing can be put right there, and reading does no harm.
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {}
+            // Nothing can be put right there by us, and reading does no harm.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+                ) => {}
             other => other.map_err(|error| io_error(path, &error))?,
         }
     }
