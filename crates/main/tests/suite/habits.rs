@@ -137,3 +137,72 @@ fn an_editor_changes_one_object_and_what_is_refused_comes_back() {
         .refused(&["the editor did not end well"]);
     place.margay("get ippool q").code(2);
 }
+
+/// Runs `edit` on a pool with a script for an editor, and a bound on how often it is opened.
+fn edit(place: &Place, script: &str) -> crate::harness::Done {
+    let count = "n=$(cat opened 2>/dev/null || echo 0); n=$((n+1)); echo $n > opened; \
+                 test $n -le 30 || exit 1";
+    let editor = place.file("editor", &format!("#!/bin/sh\n{count}\n{script}\n"));
+    let _ = std::fs::remove_file(place.path("opened"));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&editor, mode).unwrap();
+    let mut command = place.command(&["edit", "ippool", "p"]);
+    command.env("EDITOR", &editor).env("TMPDIR", place.path("drafts"));
+    std::fs::create_dir_all(place.path("drafts")).unwrap();
+    crate::harness::Done::from(command.output().unwrap())
+}
+
+fn n_drafts(place: &Place) -> usize {
+    place.path("drafts").read_dir().unwrap().count()
+}
+
+#[test]
+fn an_editor_that_leaves_nothing_has_cancelled() {
+    let place = Place::embedded();
+    place.give("apply", &pool("p", "10.1.0.0/24")).ok();
+    for script in [": > $1", "echo '# only this' > $1", "rm $1"] {
+        edit(&place, script).ok().says(&["IPPool p was not changed"]);
+        assert_eq!(n_drafts(&place), 0, "{script}");
+    }
+    edit(&place, "printf '\\377' > $1").refused(&["IPPool p was not changed", "is not UTF-8"]);
+}
+
+#[test]
+fn a_text_that_is_refused_is_not_opened_for_ever() {
+    let place = Place::embedded();
+    place.give("apply", &pool("p", "10.1.0.0/24")).ok();
+    let same = "sed -i '/^#/d; s/blockSize: 26/blockSize: 7/' $1";
+    edit(&place, same).refused(&["IPPool p was not changed", "the text is kept: margay apply"]);
+    assert_eq!(std::fs::read_to_string(place.path("opened")).unwrap(), "2\n");
+    let restless = "sed -i \"s/blockSize: .*/blockSize: $((n+40))/\" $1";
+    edit(&place, restless).refused(&["IPPool p was not changed", "the text is kept: margay apply"]);
+    assert_eq!(std::fs::read_to_string(place.path("opened")).unwrap(), "20\n");
+}
+
+#[test]
+fn a_draft_is_never_written_through_a_link() {
+    let place = Place::embedded();
+    place.give("apply", &pool("p", "10.1.0.0/24")).ok();
+    place.file("precious", "mine");
+    let script = "rm $1; ln -s $PWD/precious $1";
+    edit(&place, script).refused(&["IPPool p was not changed", "cannot be read"]);
+    // While it is read it is a file; when it is written again it may be a link.
+    let racing = "sed -i 's/blockSize: 26/blockSize: 7/' $1; ln -s $PWD/precious ${1%.yaml}.new";
+    edit(&place, racing).code(2);
+    assert_eq!(std::fs::read_to_string(place.path("precious")).unwrap(), "mine");
+}
+
+#[test]
+fn an_edit_that_was_overtaken_can_be_written_all_the_same() {
+    let place = Place::embedded();
+    place.give("apply", &pool("p", "10.1.0.0/24")).ok();
+    let margay = place.command(&[]).get_program().to_owned();
+    let script = format!(
+        "if [ $n = 1 ]; then {} label ippool p theirs=1 >/dev/null; \
+         sed -i 's/^spec:/spec:\\n  disabled: true/' $1; else sed -i '/^#/d' $1; fi",
+        margay.display()
+    );
+    edit(&place, &script).ok().says(&["1 changed"]);
+    assert_eq!(place.json("get ippool p")["spec"]["disabled"], true);
+    assert_eq!(n_drafts(&place), 0);
+}

@@ -2,13 +2,14 @@
 //! reasons above it.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::OFlags;
 use serde_json::Value;
-use store::resources::Name;
+use store::resources::{Name, Stored};
 
 use super::arguments::One;
 use super::failure::Failure;
@@ -16,34 +17,95 @@ use super::read_documents::{Input, files};
 use super::session::{Session, kind_of, name_of, spoken};
 use super::write;
 
+/// How often the text is opened again before it is kept for another day.
+const REFUSALS_MAX: usize = 20;
+
 /// Opens the object, and writes what comes back.
 pub(crate) fn run(session: &Session, one: &One) -> Result<bool, Failure> {
     let name = name_of(kind_of(&one.kind)?, one.namespace.as_deref(), &one.name);
-    let stored = session.resources.get(&name)?;
+    let mut stored = session.resources.get(&name)?;
     let mut given = text::yaml::to_string(&stored.object);
-    let file = Draft::new(&given)?;
-    loop {
-        open_editor(&file.path)?;
-        let edited = file.read()?;
-        if edited == given {
-            return file.unchanged(&name, given.starts_with('#'));
+    let draft = Draft::new(&given)?;
+    let mut refused: Option<String> = None;
+    for _ in 0..REFUSALS_MAX {
+        open_editor(&draft.path)?;
+        let Some(edited) = draft.read(&name)? else { return draft.cancel(&name) };
+        let text = without_reasons(&edited);
+        if refused.as_ref().is_some_and(|refused| *refused == text) || edited == given {
+            return draft.unchanged(&name, given.starts_with('#'));
         }
-        let written = read_one(&file.path, &name)
+        if text.trim().is_empty() {
+            return draft.cancel(&name);
+        }
+        let written = read_one(&draft.path, &name)
             .and_then(|object| write::replace_one(session, &name, object));
         let failure = match written {
             Ok(fine) => {
-                let _ = fs::remove_file(&file.path);
+                draft.remove();
                 return Ok(fine);
             }
-            Err(failure) => failure.to_string(),
+            Err(failure) => failure,
+        };
+        let now = match session.resources.get(&name) {
+            Err(error) if error.is_not_found() => {
+                draft.write(&with_version(&text, &stored, None))?;
+                let path = draft.path.display();
+                return Err(Failure::from(error)
+                    .why("somebody removed it while it was edited")
+                    .help(format!("the text is kept: margay create -f {path}")));
+            }
+            now => now.ok().filter(|now| now.revision != stored.revision),
         };
         // The reasons of the last time are answered or said again.
-        let text: String =
-            edited.split_inclusive('\n').skip_while(|line| line.starts_with('#')).collect();
-        let reasons: String = failure.lines().map(|line| format!("# {line}\n")).collect();
-        given = reasons + &text;
-        file.write(&given)?;
+        given = match now {
+            Some(now) => {
+                let text = with_version(&text, &stored, Some(&now));
+                let reasons = moved(&name);
+                stored = now;
+                refused = None;
+                reasons + &text
+            }
+            None => {
+                let reasons = failure.to_string();
+                let reasons: String = reasons.lines().map(|line| format!("# {line}\n")).collect();
+                refused = Some(text.clone());
+                reasons + &text
+            }
+        };
+        draft.write(&given)?;
     }
+    draft.unchanged(&name, true)
+}
+
+/// What is said above a text that somebody else's change has overtaken.
+fn moved(name: &Name) -> String {
+    format!(
+        "# {} was changed by somebody else since it was opened; nothing was written.\n\
+         # What is stored now: margay get {} {}{} -o yaml\n\
+         # Remove these lines to write this text over it, or close without a change.\n",
+        spoken(name),
+        name.kind.plural(),
+        name.name,
+        if name.namespace.is_empty() { String::new() } else { format!(" -n {}", name.namespace) },
+    )
+}
+
+fn without_reasons(edited: &str) -> String {
+    edited.split_inclusive('\n').skip_while(|line| line.starts_with('#')).collect()
+}
+
+/// The text with the revision of what is stored now, or with none, in place of the old one.
+fn with_version(text: &str, old: &Stored, now: Option<&Stored>) -> String {
+    let is_old = |line: &str| {
+        let value = line.trim().strip_prefix("resourceVersion:").map(str::trim);
+        value.is_some_and(|value| value.trim_matches(['"', '\'']) == old.revision.to_string())
+    };
+    let lines = text.split_inclusive('\n').map(|line| match (is_old(line), now) {
+        (false, _) => line.to_owned(),
+        (true, Some(now)) => line.replace(&old.revision.to_string(), &now.revision.to_string()),
+        (true, None) => String::new(),
+    });
+    lines.collect()
 }
 
 /// The text while it is edited, in a file that only its owner reads.
@@ -54,18 +116,55 @@ struct Draft {
 impl Draft {
     fn new(text: &str) -> Result<Self, Failure> {
         let path = std::env::temp_dir().join(format!("margay-edit-{}.yaml", std::process::id()));
-        let made = File::options().write(true).create_new(true).mode(0o600).open(&path);
-        let written = made.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|error| unusable(&path, &error))?;
+        new_file(&path, text).map_err(|error| unusable(&path, &error))?;
         Ok(Self { path })
     }
 
+    /// Takes the place of whatever the editor left there: a link is replaced, not followed.
     fn write(&self, text: &str) -> Result<(), Failure> {
-        fs::write(&self.path, text).map_err(|error| unusable(&self.path, &error))
+        let unfinished = self.path.with_extension("new");
+        let written = new_file(&unfinished, text).and_then(|()| {
+            fs::rename(&unfinished, &self.path).inspect_err(|_| {
+                let _ = fs::remove_file(&unfinished);
+            })
+        });
+        written.map_err(|error| unusable(&self.path, &error))
     }
 
-    fn read(&self) -> Result<String, Failure> {
-        fs::read_to_string(&self.path).map_err(|error| unusable(&self.path, &error))
+    /// What the editor left; none if it left nothing.
+    fn read(&self, name: &Name) -> Result<Option<String>, Failure> {
+        let path = self.path.display();
+        let not_changed = |why: &str| {
+            Failure::new(format!("{} was not changed", spoken(name)))
+                .why(format!("what the editor left {why}, {path}"))
+        };
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let mut bytes = Vec::new();
+        let opened = File::options().read(true).custom_flags(flags).open(&self.path);
+        let read = opened.and_then(|mut file| match file.metadata()?.is_file() {
+            true => file.read_to_end(&mut bytes),
+            false => Err(io::Error::other("not a regular file")),
+        });
+        match read {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                let reason = crate::documents::reason(&error);
+                return Err(not_changed(&format!("cannot be read ({reason})")));
+            }
+        }
+        String::from_utf8(bytes).map(Some).map_err(|_| not_changed("is not UTF-8"))
+    }
+
+    fn remove(&self) {
+        let _ = fs::remove_file(&self.path);
+    }
+
+    /// An empty text, or none, is how people say that they changed their mind.
+    fn cancel(&self, name: &Name) -> Result<bool, Failure> {
+        self.remove();
+        writeln!(io::stdout().lock(), "{} was not changed", spoken(name))?;
+        Ok(true)
     }
 
     /// Whoever closes the editor without a change has had enough.
@@ -73,13 +172,16 @@ impl Draft {
         let path = self.path.display();
         if was_refused {
             return Err(Failure::new(format!("{} was not changed", spoken(name)))
-                .why("what the editor left is refused, and was not changed again")
+                .why("what the editor left is refused")
                 .help(format!("the text is kept: margay apply -f {path}")));
         }
-        let _ = fs::remove_file(&self.path);
-        writeln!(io::stdout().lock(), "{} was not changed", spoken(name))?;
-        Ok(true)
+        self.cancel(name)
     }
+}
+
+fn new_file(path: &Path, text: &str) -> io::Result<()> {
+    let made = File::options().write(true).create_new(true).mode(0o600).open(path);
+    made.and_then(|mut file| file.write_all(text.as_bytes()))
 }
 
 fn unusable(path: &Path, error: &io::Error) -> Failure {
