@@ -25,6 +25,9 @@ pub enum Error {
         /// The revision that was asked for.
         revision: i64,
     },
+    /// Nothing was changed, because what was about to change could not be kept before.
+    #[error("stopped before a change that could not be taken back: {0}")]
+    NotRecorded(String),
     /// The configuration cannot be used.
     #[error("{0}")]
     Config(String),

@@ -23,7 +23,7 @@ pub use batch::Preview;
 pub use error::{Error, Quarantined, calico_fields};
 pub use journal::{Change, Journal, digest};
 pub use name::Name;
-pub use restore::{NotRestored, Restored};
+pub use restore::{Cleared, NotRestored, Restored};
 pub use watch::{ResourceEvent, ResourceWatch};
 
 use std::ops::ControlFlow;

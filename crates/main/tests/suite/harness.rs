@@ -64,6 +64,11 @@ impl Place {
         self.member.as_mut().unwrap()
     }
 
+    /// The endpoints of etcd.
+    pub(crate) fn endpoints(&self) -> &str {
+        self.etcd.as_deref().unwrap()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }

@@ -285,3 +285,129 @@ fn the_history_says_what_was_taken_back_and_quotes_what_was_typed() {
     assert!(place.json("history")[2]["takenBackBy"].is_null());
     place.margay("undo").ok().says(&["write 1 taken back"]);
 }
+
+#[test]
+fn with_a_node_or_pool_that_is_taken_back_goes_what_a_delete_takes() {
+    for place in Place::both() {
+        let node = "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata:\n  name: n1\n---\n";
+        for document in [node.to_owned(), pool("p", "10.1.0.0/24")] {
+            place.give("apply", &document).ok();
+            let claim = "/calico/ipam/v2/host/n1/ipv4/block/10.1.0.0-26";
+            place.put(claim, r#"{"state":"confirmed","deleted":false}"#);
+            let said = "note: block 10.1.0.0/26 was taken from n1\n";
+            place.margay("undo").ok().says(&["taken back: ", said]);
+            assert_eq!(place.store().get(claim).unwrap().0, None);
+        }
+    }
+}
+
+/// Makes the entry of a write look as if its writer had been killed before the end.
+fn as_if_killed(place: &Place, number: usize) {
+    let path = place.path(&format!("state/history/{number:06}.json"));
+    let mut head: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let mut changes = head["changes"].take();
+    for change in changes.as_array_mut().unwrap() {
+        change["revision"] = serde_json::Value::Null;
+    }
+    head["changes"] = serde_json::json!([]);
+    let head = head.to_string();
+    let intent = serde_json::json!({"Intended": {"store_revision": 1, "changes": changes}});
+    let text = format!("{{\"under_way\":true,{}\n{intent}\n", &head[1..]);
+    std::fs::write(&path, text).unwrap();
+}
+
+#[test]
+fn a_killed_write_that_is_not_certain_says_so_and_is_taken_back_key_by_key() {
+    for place in Place::both() {
+        place.give("apply", &(policy("shop", "web", 1) + &policy("shop", "db", 1))).ok();
+        place.give("apply", &(policy("shop", "web", 2) + &policy("shop", "db", 2))).ok();
+        as_if_killed(&place, 2);
+        let file = place.file("theirs.yaml", &policy("shop", "db", 9));
+        place.run(&["calicoctl", "apply", "-f", &file]).code(0);
+        let said = "1 of 2 objects are as it would have left them";
+        for _ in 0..2 {
+            place.margay("history").ok().says(&["not certain: ", said]);
+        }
+        assert!(place.json("history")[0]["notCertain"].as_str().unwrap().contains(said));
+        place.margay("undo").ok().says(&[
+            "✓ write 2 taken back: NetworkPolicy shop/web\n",
+            "note: write 2 is not certain: ",
+            "note: left alone: NetworkPolicy shop/db: not as the write would have left it",
+        ]);
+        assert_eq!(order(&place), 1);
+        assert_eq!(place.json("get np db -n shop")["spec"]["order"], 9);
+        place.margay("undo 2").refused(&["nothing is known to be as write 2 left it", "shop/db"]);
+    }
+}
+
+#[test]
+fn a_copy_of_the_store_does_not_tell_what_became_of_a_killed_write() {
+    let place = Place::embedded();
+    place.give("apply", &policy("shop", "web", 1)).ok();
+    let copy = place.path("copy.db").display().to_string();
+    for end in ["", "-wal", "-shm"] {
+        let from = place.path(&format!("store.db{end}"));
+        let _ = std::fs::copy(from, place.path(&format!("copy.db{end}")));
+    }
+    place.give("apply", &policy("shop", "other", 2)).ok();
+    as_if_killed(&place, 2);
+    let store = place.path("store.db").display().to_string();
+    let listed = place.run(&["--store", &copy, "history"]).ok();
+    listed.says(&["not certain: it went to", &store]);
+    for words in [&["--store", &copy, "undo"][..], &["--store", &copy, "undo", "2"]] {
+        place.run(words).refused(&["write 2 was cut short, and may have been made", &store]);
+    }
+    place.margay("undo").ok().says(&["write 2 taken back: NetworkPolicy shop/other"]);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_named() {
+    let place = Place::embedded();
+    for n in 1..=2 {
+        place.give("apply", &policy("shop", "web", n)).ok();
+    }
+    place.file("state/history/000002.json", "");
+    let named = ["the record of write 2 cannot be read", "000002.json"];
+    place.margay("history").code(1).says(&["NetworkPolicy shop/web"]).complains(&named);
+    place.margay("undo").refused(&named).complains(&["margay undo 1 passes over it"]);
+    place.margay("undo 2").refused(&named);
+}
+
+#[test]
+fn a_write_whose_answer_cannot_be_printed_is_said_to_be_made() {
+    let place = Place::embedded();
+    place.file("given.yaml", &policy("shop", "web", 1));
+    for (words, made) in [("apply -f given.yaml", "1 created"), ("undo", "write 1 taken back")] {
+        let mut command = place.command(&words.split(' ').collect::<Vec<_>>());
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = crate::harness::Done::from(command.stdout(full).output().unwrap());
+        done.refused(&["the write was made", made, "the output cannot be written", "margay undo"]);
+    }
+}
+
+#[test]
+fn a_store_of_another_user_can_be_read() {
+    use std::os::unix::process::CommandExt as _;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: nobody else's store to read");
+        return;
+    }
+    let place = Place::embedded();
+    place.give("apply", &policy("shop", "web", 1)).ok();
+    let open = |path: &str, mode: u32| {
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.path(path), mode).unwrap();
+    };
+    open("", 0o755);
+    open("store.db", 0o644);
+    // The program itself must be within reach of that user.
+    let program = place.path("margay");
+    std::fs::copy(env!("CARGO_BIN_EXE_margay"), &program).unwrap();
+    let mut command = std::process::Command::new(&program);
+    command.args(["get", "np", "-n", "shop"]).env_clear().uid(65534).gid(65534);
+    command.env("MARGAY_STORE", place.path("store.db")).current_dir(place.path(""));
+    let done = crate::harness::Done::from(command.output().unwrap());
+    done.ok().says(&["web"]);
+    assert_eq!(place.path("store.db").metadata().unwrap().permissions().mode() & 0o777, 0o644);
+}

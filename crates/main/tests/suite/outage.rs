@@ -1,6 +1,9 @@
 //! A datastore that does not answer, or not to us: one clear error, in time.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::certificates;
 use crate::harness::{Done, Place, pool};
@@ -132,4 +135,83 @@ fn a_store_that_is_no_store_is_refused_with_its_name() {
         ]);
     }
     assert_eq!(std::fs::read(place.path("store.db")).unwrap(), b"not a database");
+}
+
+#[test]
+fn undo_and_history_say_that_the_datastore_does_not_answer() {
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let place = Place::at(&url);
+    for words in ["undo", "undo 1"] {
+        place.margay(words).refused(&["etcd does not answer: ", &url]);
+    }
+}
+
+/// A proxy that closes the connection instead of passing on the answer to a transaction that
+/// changes this key: such a request names it twice.
+fn losing_answers(target: &str, key: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let target = target.trim_start_matches("http://").to_owned();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(&target) else { continue };
+            let (request, answer) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let is_asked = Arc::new(AtomicBool::new(false));
+            let asked = is_asked.clone();
+            pass_on(request, server, move |text| {
+                asked.fetch_or(text.matches(key).count() >= 2, Ordering::SeqCst);
+                true
+            });
+            pass_on(answer, client, move |_| !is_asked.load(Ordering::SeqCst));
+        }
+    });
+    url
+}
+
+/// Passes on what comes until the judge says no; then both ends are closed.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, judge: impl Fn(&str) -> bool + Send + 'static) {
+    std::thread::spawn(move || {
+        let mut buffer = [0; 65536];
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            if !judge(&String::from_utf8_lossy(&buffer[..len])) {
+                // What was asked for is done by then, whatever this was the answer to.
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                break;
+            }
+            if to.write_all(&buffer[..len]).is_err() {
+                break;
+            }
+        }
+        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    });
+}
+
+#[test]
+fn a_write_whose_answer_was_lost_is_not_said_to_be_nothing() {
+    let Some(direct) = Place::etcd() else { return };
+    direct
+        .give(
+            "apply",
+            &pool("p", "10.1.0.0/24")
+                .replace("IPPool", "IPReservation")
+                .replace("cidr: 10.1.0.0/24", "reservedCIDRs: [10.1.0.0/24]"),
+        )
+        .ok();
+    let key = "/calico/resources/v3/projectcalico.org/ipreservations/p";
+    let before = direct.dump();
+    let lossy = losing_answers(direct.endpoints(), key);
+    let mut command = direct.command(&["delete", "ipreservation", "p", "--yes"]);
+    let done = Done::from(command.env("ETCD_ENDPOINTS", &lossy).output().unwrap());
+    let lost = "the answer to a write was lost";
+    let done = done.code(2).complains(&["error: it is not certain whether anything was", lost]);
+    assert!(done.err.contains("undo: margay undo 2 (not certain: "), "{done:#?}");
+    direct.margay("undo").ok().says(&["write 2 taken back: IPReservation p"]);
+    assert_eq!(direct.dump(), before);
+    let key = "/calico/ipam/v2/config";
+    let lossy = losing_answers(direct.endpoints(), key);
+    let mut command = direct.command(&["ipam", "configure", "--strictaffinity=true"]);
+    let done = Done::from(command.env("ETCD_ENDPOINTS", &lossy).output().unwrap());
+    done.code(2).complains(&[lost, "undo: margay undo ", "(not certain: "]);
+    direct.margay("undo").ok().says(&["taken back: IPAM settings"]);
+    assert_eq!(direct.dump(), before);
 }

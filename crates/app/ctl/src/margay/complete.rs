@@ -191,7 +191,9 @@ pub(crate) fn help_words(current: &OsStr) -> Vec<CompletionCandidate> {
 pub(crate) fn undo_numbers(current: &OsStr) -> Vec<CompletionCandidate> {
     let typed = current.to_string_lossy().into_owned();
     let dir = with_surroundings(&place(&line()), |surroundings| surroundings.state_dir());
-    let Ok(kept) = History::below(dir).after(0) else { return Vec::new() };
+    let Ok(kept) = History::below(dir).kept() else { return Vec::new() };
+    let kept = kept.entries.into_iter().filter(|(_, entry)| !entry.under_way);
+    let kept: Vec<_> = kept.collect();
     let numbers = kept.into_iter().rev().map(|(number, entry)| (number.to_string(), entry.command));
     let wanted = numbers.filter(|(number, _)| number.starts_with(&typed)).take(NAMES_MAX);
     wanted

@@ -73,6 +73,17 @@ impl Failure {
         self
     }
 
+    /// The same, said of a write that was made before the failure.
+    pub(crate) fn after_the_write(mut self, made: &str) -> Self {
+        self.what = format!("the write was made ({made}), but {}", self.what);
+        self
+    }
+
+    /// What failed, alone.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
     /// Whether the reader of our output went away, which is no error of ours.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         self.is_closed_pipe
@@ -119,7 +130,9 @@ impl From<store::Error> for Failure {
                  ETCD_ENDPOINTS=URL",
             ),
             store::Error::Denied(_) => failure.help("see ETCD_USERNAME and ETCD_PASSWORD"),
-            store::Error::DiskFull(_) => failure.help("make room, and run the command again"),
+            store::Error::DiskFull(_) | store::Error::NotRecorded(_) => {
+                failure.help("make room, and run the command again")
+            }
             store::Error::Busy(_) => failure.help("run the command again when that one has ended"),
             _ => failure,
         }

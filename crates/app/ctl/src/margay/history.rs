@@ -5,18 +5,18 @@
 //! compare-and-swap, so what somebody else changed since is never overwritten. While the write is
 //! under way the entry says what it is about to do, so that a killed one can be taken back too.
 
+pub(crate) mod take_back;
 pub(crate) mod under_way;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use store::resources::{NotRestored, Resources, Restored, digest};
-use store::{KeyValue, Store};
 
 use super::failure::Failure;
 use super::kept_bytes::KeptBytes;
@@ -46,16 +46,35 @@ pub(crate) struct Entry {
     pub(crate) cluster: Option<String>,
     /// The write that it took back.
     pub(crate) undoes: Option<u64>,
+    /// How many objects it set out to take back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) n_to_undo: usize,
+    /// Whether it took back only a part of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_part: bool,
+    /// What is not certain about it, for people. The keys that are known to be as it would have
+    /// left them have a revision, or were removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uncertain: Option<String>,
     /// What it changed.
     pub(crate) changes: Vec<Change>,
 }
 
 impl Entry {
-    /// Whether both writes went to the same datastore: to one cluster, or before there was one,
-    /// to one place.
-    pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        self.cluster == other.cluster && (self.cluster.is_some() || self.store == other.store)
+    /// Whether the store at this place, of this cluster, can tell what became of it. A copy has
+    /// the same cluster, and tells of something else.
+    pub(crate) fn is_told_by(&self, place: &str, cluster: Option<&str>) -> bool {
+        self.store == place && (self.cluster.is_none() || self.cluster.as_deref() == cluster)
     }
+
+    /// Whether no object is known to be as the write left it.
+    fn has_nothing_to_take_back(&self) -> bool {
+        self.uncertain.is_some() && self.changes.iter().all(Change::is_unknown)
+    }
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// What a write did to one key.
@@ -69,7 +88,7 @@ pub(crate) struct Change {
     pub(crate) before: Option<KeptBytes>,
     /// The revision of those bytes.
     pub(crate) before_revision: Option<i64>,
-    /// The revision the write gave it; none if the write removed it.
+    /// The revision the write gave it; none if the write removed it, and where that is not known.
     pub(crate) revision: Option<i64>,
     /// The digest of the bytes that the write stored: revisions repeat in a restored store.
     pub(crate) digest: Option<String>,
@@ -77,7 +96,20 @@ pub(crate) struct Change {
     pub(crate) stands_for: Option<i64>,
 }
 
-type Revisions<'e> = BTreeMap<&'e str, Vec<i64>>;
+impl Change {
+    fn is_unknown(&self) -> bool {
+        self.revision.is_none() && self.digest.is_some()
+    }
+}
+
+/// The entries that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Those that can be read, oldest first, writes under way included.
+    pub(crate) entries: Vec<(u64, Entry)>,
+    /// The others, and why.
+    pub(crate) unreadable: Vec<(u64, Failure)>,
+}
 
 /// The folder of entries.
 #[derive(Clone, Debug)]
@@ -113,39 +145,83 @@ impl History {
         numbers.map_err(|error| Failure::new("there is no history").why(error.to_string()))
     }
 
-    /// Reads an entry.
+    /// Reads an entry. Of a write under way it has what is certain by now.
     pub(crate) fn read(&self, number: u64) -> Result<Entry, Failure> {
-        let gone = Failure::new(format!("there is no write {number} to take back"));
+        let gone = || Failure::new(format!("there is no write {number} to take back"));
         let path = match self.dir() {
             Ok(dir) => path(&dir, number),
-            Err(error) => return Err(gone.why(error.to_string())),
+            Err(error) => return Err(gone().why(error.to_string())),
         };
-        let bytes = fs::read(&path).map_err(|error| {
-            gone.why(format!("{}: {error}", path.display())).help("margay history")
-        })?;
+        let unreadable = |error: io::Error| {
+            let what = match error.kind() {
+                io::ErrorKind::NotFound => gone().help("margay history"),
+                _ => Failure::new(format!("the record of write {number} cannot be read")),
+            };
+            what.why(format!("{}: {error}", path.display()))
+        };
+        let mut bytes = Vec::new();
+        let mut file = open_regular(&path).map_err(unreadable)?;
+        file.read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.starts_with(under_way::MARK) {
-            return Err(Failure::new(format!("write {number} has not ended")));
+            return self.read_under_way(number, &file, &bytes).map_err(unreadable);
         }
-        serde_json::from_slice(&bytes).map_err(|error| {
-            Failure::new(format!("the record of write {number} cannot be read"))
-                .why(format!("{}: {error}", path.display()))
-        })
+        serde_json::from_slice(&bytes).map_err(|error| unreadable(error.into()))
     }
 
-    /// The entries with numbers above this one, oldest first. What cannot be read is left out.
-    pub(crate) fn after(&self, number: u64) -> Result<Vec<(u64, Entry)>, Failure> {
-        let later = self.numbers()?.into_iter().filter(|later| *later > number);
-        Ok(later.filter_map(|later| Some((later, self.read(later).ok()?))).collect())
+    /// All entries. One that went away at this moment is none.
+    pub(crate) fn kept(&self) -> Result<Kept, Failure> {
+        let mut kept = Kept::default();
+        for number in self.numbers()? {
+            match self.read(number) {
+                Ok(entry) => kept.entries.push((number, entry)),
+                Err(_) if !self.is_there(number) => {}
+                Err(failure) => kept.unreadable.push((number, failure)),
+            }
+        }
+        Ok(kept)
     }
 
-    /// The newest write to a cluster that is neither taken back nor itself a taking back.
-    pub(crate) fn newest(&self, is_here: impl Fn(&Entry) -> bool) -> Result<Option<u64>, Failure> {
-        let entries = self.after(0)?;
+    fn is_there(&self, number: u64) -> bool {
+        self.dir().is_ok_and(|dir| fs::symlink_metadata(path(&dir, number)).is_ok())
+    }
+
+    /// The newest write to a cluster that is neither taken back nor itself a taking back. Those
+    /// that are `open` were cut short; others under way are not over yet.
+    pub(crate) fn newest(
+        &self,
+        is_here: impl Fn(&Entry) -> bool,
+        open: &[(u64, String)],
+    ) -> Result<Option<u64>, Failure> {
+        let Kept { entries, unreadable } = self.kept()?;
         let undone = taken_back(&entries);
-        let is_plain = |(number, entry): &&(u64, Entry)| {
-            entry.undoes.is_none() && !undone.contains_key(number) && is_here(entry)
+        let is_over = |number: &u64, entry: &Entry| {
+            !entry.under_way || open.iter().any(|(open, _)| open == number)
         };
-        Ok(entries.iter().rev().find(is_plain).map(|(number, _)| *number))
+        let is_plain = |(number, entry): &&(u64, Entry)| {
+            entry.undoes.is_none()
+                && !undone.contains_key(number)
+                && !entry.has_nothing_to_take_back()
+                && is_over(number, entry)
+                && is_here(entry)
+        };
+        let newest = entries.iter().rev().find(is_plain).map(|(number, _)| *number);
+        match unreadable.into_iter().rfind(|(number, _)| Some(*number) > newest) {
+            None => Ok(newest),
+            Some((_, failure)) => Err(match newest {
+                Some(number) => failure.help(format!("margay undo {number} passes over it")),
+                None => failure,
+            }),
+        }
+    }
+}
+
+/// Opens a file to read, and nothing that would make us wait or lead elsewhere.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
     }
 }
 
@@ -154,6 +230,8 @@ pub(crate) fn taken_back(entries: &[(u64, Entry)]) -> BTreeMap<u64, u64> {
     let mut taken_back = BTreeMap::new();
     for (number, entry) in entries.iter().rev() {
         if let Some(undone) = entry.undoes
+            && !entry.is_part
+            && !entry.under_way
             && !taken_back.contains_key(number)
         {
             taken_back.insert(undone, *number);
@@ -223,134 +301,6 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
-}
-
-/// Per key, the revisions at which it is as the write left it: the one the write gave it, and
-/// those by which later writes of ours were taken back to it.
-fn equivalents<'e>(entry: &'e Entry, later: &[(u64, Entry)]) -> Revisions<'e> {
-    let left = |change: &'e Change| (change.key.as_str(), change.revision.into_iter().collect());
-    let mut same: Revisions<'e> = entry.changes.iter().map(left).collect();
-    for one in later.iter().flat_map(|(_, entry)| &entry.changes) {
-        if let Some(same) = same.get_mut(one.key.as_str())
-            && one.stands_for.is_some_and(|revision| same.contains(&revision))
-        {
-            same.extend(one.revision);
-        }
-    }
-    same
-}
-
-/// Which of our later writes left each key at its revision, or removed it.
-fn culprits(later: &[(u64, Entry)]) -> BTreeMap<(&str, Option<i64>), u64> {
-    let changes = later.iter().flat_map(|(number, entry)| {
-        entry.changes.iter().map(|change| ((change.key.as_str(), change.revision), *number))
-    });
-    changes.collect()
-}
-
-/// What has to be put back to take a write back.
-pub(crate) fn to_restore(
-    store: &Store,
-    history: &History,
-    number: u64,
-    entry: &Entry,
-) -> Result<Vec<Restored>, Failure> {
-    let mut later = history.after(number)?;
-    later.retain(|(_, later)| later.cluster == entry.cluster);
-    let to_do = to_do(store, entry, &later)?;
-    if to_do.is_empty() {
-        return Err(Failure::new(format!("all is as it was before write {number}")));
-    }
-    let restored = to_do.into_iter().map(|(change, current)| Restored {
-        key: change.key.clone(),
-        now: current.map(|current| (current.value, current.mod_revision)),
-        value: change.before.as_ref().map(|before| before.0.clone()),
-    });
-    Ok(restored.collect())
-}
-
-/// Puts it back, in one transaction with the rules that delete and apply are held to.
-pub(crate) fn take_back(
-    resources: &Resources,
-    number: u64,
-    entry: &Entry,
-    restored: &[Restored],
-) -> Result<(), Failure> {
-    resources.restore(restored).map_err(|why| match why {
-        NotRestored::Refused(refusals) => {
-            let what = Failure::new(format!("write {number} cannot be taken back"));
-            refusals.iter().map(ToString::to_string).fold(what, Failure::detail)
-        }
-        NotRestored::Moved(keys) => {
-            let what = Failure::new("somebody changed these objects at this moment");
-            let moved = entry.changes.iter().filter(|change| keys.contains(&change.key));
-            moved.map(|change| change.name.clone()).fold(what, Failure::detail)
-        }
-        NotRestored::Failed(error) => Failure::new(error.to_string()),
-    })
-}
-
-type ToDo<'e> = Vec<(&'e Change, Option<KeyValue>)>;
-
-/// The changes still to be taken back, each with what is stored now.
-fn to_do<'e>(store: &Store, entry: &'e Entry, later: &[(u64, Entry)]) -> Result<ToDo<'e>, Failure> {
-    let (equivalents, culprits) = (equivalents(entry, later), culprits(later));
-    let (mut ours, mut theirs, mut to_do) = (Vec::new(), Vec::new(), Vec::new());
-    for change in &entry.changes {
-        let (current, _) = store.get(&change.key).map_err(unreachable)?;
-        let is_as_left = match (&current, change.revision) {
-            (None, None) => true,
-            (Some(now), Some(_)) => {
-                let same = equivalents.get(change.key.as_str());
-                same.is_some_and(|same| same.contains(&now.mod_revision))
-                    && change.digest.as_ref() == Some(&digest(&now.value))
-            }
-            _ => false,
-        };
-        // As an undo leaves it that was killed half way, and that can be said again.
-        let before = change.before.as_ref().map(|before| &before.0);
-        let is_back = current.as_ref().map(|current| &current.value) == before;
-        let now = current.as_ref().map(|current| current.mod_revision);
-        let culprit = culprits.get(&(change.key.as_str(), now));
-        match (is_back, is_as_left, culprit) {
-            (true, _, _) => {}
-            (false, true, _) => to_do.push((change, current)),
-            (false, false, Some(write)) => ours.push(format!(
-                "{}: write {write} changed it later; margay undo {write} first",
-                change.name
-            )),
-            (false, false, None) => theirs.push(describe(change, current.as_ref())),
-        }
-    }
-    let what = match (theirs.is_empty(), ours.is_empty()) {
-        (true, true) => return Ok(to_do),
-        (true, false) => "later writes changed these objects; nothing was taken back",
-        (false, _) => "somebody changed these objects since; nothing was taken back",
-    };
-    let is_theirs = !theirs.is_empty();
-    let refused = theirs.into_iter().chain(ours).fold(Failure::new(what), Failure::detail);
-    Err(match is_theirs {
-        true => refused.help("margay get shows them; change them by hand"),
-        false => refused.help("margay history"),
-    })
-}
-
-fn describe(change: &Change, current: Option<&KeyValue>) -> String {
-    let name = &change.name;
-    match (change.revision, current) {
-        (Some(then), Some(now)) if then == now.mod_revision => {
-            format!("{name}: other contents at the same revision; was the store restored?")
-        }
-        (Some(then), Some(now)) => {
-            format!("{name}: written again (revision {}, was {then})", now.mod_revision)
-        }
-        (Some(_), None) => format!("{name}: removed"),
-        (None, _) => format!("{name}: made anew"),
-    }
-}
-
-fn unreachable(error: store::Error) -> Failure {
-    Failure::new(error.to_string())
 }
 
 #[cfg(test)]

@@ -173,9 +173,14 @@ fn configure(session: &Session, ipam: &Ipam) -> Result<bool, Failure> {
             settings.cooldown_seconds = i64::from(*seconds);
         }
     });
-    changed.map_err(Failure::from)?;
+    changed.map_err(|error| super::write::failed(session, error))?;
     let recorded = session.record_changes();
-    show_settings(session, Format::default())?;
-    io::stdout().lock().write_all(recorded.line().as_bytes())?;
-    Ok(true)
+    let shown = show_settings(session, Format::default()).and_then(|fine| {
+        io::stdout().lock().write_all(recorded.line().as_bytes())?;
+        Ok(fine)
+    });
+    shown.map_err(|failure| match recorded.number() {
+        Some(_) => failure.after_the_write("IPAM settings").undo(&recorded.line()),
+        None => failure,
+    })
 }

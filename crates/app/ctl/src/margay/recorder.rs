@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::Store;
 use store::resources::{self, Journal, Manner, Name, Resources};
 
-use super::history::under_way::{Effect, UnderWay, effect, merge};
+use super::history::under_way::{Intent, UnderWay, conclude, merge};
 use super::history::{Change, Entry, History};
 use super::kept_bytes::KeptBytes;
 use super::session::{cluster, place, spoken};
@@ -29,9 +29,10 @@ struct State {
     under_way: Option<UnderWay>,
     /// Why the history could not be written.
     failure: Option<String>,
-    /// The changes of the transaction whose end has not been seen.
-    pending: Vec<Change>,
+    /// The transactions whose end has not been seen.
+    open: Vec<Intent>,
     undoes: Option<u64>,
+    n_to_undo: usize,
     /// The revisions that the bytes to be put back had before, by key.
     stands_for: BTreeMap<String, i64>,
 }
@@ -42,6 +43,8 @@ pub(crate) enum Recorded {
     Nothing,
     /// It is kept under this number.
     Number(u64),
+    /// It is kept under this number, and what became of it is not certain.
+    Uncertain(u64, String),
     /// It could not be kept; why.
     Not(String),
 }
@@ -56,9 +59,9 @@ impl Recorder {
     }
 
     /// The changes to come take this write back.
-    pub(crate) fn expect_undo(&self, number: u64, entry: &Entry) {
+    pub(crate) fn expect_undo(&self, number: u64, entry: &Entry, n_to_undo: usize) {
         let mut state = self.state();
-        state.undoes = Some(number);
+        (state.undoes, state.n_to_undo) = (Some(number), n_to_undo);
         let before = entry.changes.iter();
         let before = before.filter_map(|one| Some((one.key.clone(), one.before_revision?)));
         state.stands_for = before.collect();
@@ -71,28 +74,30 @@ impl Recorder {
         let Some(mut entry) = state.entry.take() else {
             return (Recorded::Nothing, Vec::new());
         };
-        match effect(&self.store, &state.pending) {
-            Ok(Effect::Made(revision)) => merge(&mut entry.changes, state.pending, revision),
-            Ok(Effect::Nothing) => {}
-            Ok(Effect::Unknown) | Err(_) => {
-                // The entry stays open, and is settled when the store answers again.
-                let why = "the answer of the datastore was lost; see margay history";
-                return (Recorded::Not(why.to_owned()), entry.changes);
+        let number = state.under_way.as_ref().map(|under_way| under_way.number);
+        for intent in std::mem::take(&mut state.open) {
+            // What has left no trace yet may still be on its way to the store: the entry stays
+            // open then, and is settled by a later command.
+            if !conclude(&self.store, &mut entry, intent).unwrap_or(false) {
+                let why = "the answer of the datastore was lost".to_owned();
+                let recorded = match number {
+                    Some(number) => Recorded::Uncertain(number, why),
+                    None => Recorded::Not(why),
+                };
+                return (recorded, entry.changes);
             }
         }
-        entry.undoes = entry.undoes.filter(|_| is_whole);
-        let changes = entry.changes.clone();
-        let ended = state.under_way.map(|under_way| under_way.end(&entry));
-        if changes.is_empty() {
-            return (Recorded::Nothing, changes);
-        }
-        let recorded = match (state.failure, ended) {
-            (Some(why), _) => Recorded::Not(why),
-            (None, Some(Ok(number))) => Recorded::Number(number),
-            (None, Some(Err(error))) => Recorded::Not(self.unwritable(&error)),
-            (None, None) => Recorded::Nothing,
+        entry.is_part = entry.undoes.is_some() && !is_whole;
+        // Where it cannot be ended it stays as it is, and is settled from that.
+        let _ = state.under_way.map(|under_way| under_way.end(&entry));
+        let recorded = match (state.failure, number, entry.uncertain) {
+            _ if entry.changes.is_empty() => Recorded::Nothing,
+            (Some(why), _, _) => Recorded::Not(why),
+            (None, Some(number), Some(why)) => Recorded::Uncertain(number, why),
+            (None, Some(number), None) => Recorded::Number(number),
+            (None, None, _) => Recorded::Nothing,
         };
-        (recorded, changes)
+        (recorded, entry.changes)
     }
 
     fn unwritable(&self, error: &std::io::Error) -> String {
@@ -102,55 +107,75 @@ impl Recorder {
         }
     }
 
-    fn head(&self, undoes: Option<u64>) -> Entry {
+    fn head(&self, undoes: Option<u64>, n_to_undo: usize) -> Result<Entry, store::Error> {
         let plain = Resources::new(self.store.clone(), Manner::default());
-        Entry {
+        Ok(Entry {
             under_way: false,
             time: crate::clock::now(),
             command: self.typed.clone(),
             store: place(&self.store),
-            cluster: cluster(&plain),
+            cluster: cluster(&plain)?,
             undoes,
+            n_to_undo,
+            is_part: false,
+            uncertain: None,
             changes: Vec::new(),
+        })
+    }
+
+    /// Begins the entry of this command.
+    fn begin(&self, state: &mut State) -> Result<(), store::Error> {
+        let head = self.head(state.undoes, state.n_to_undo)?;
+        // What a killed command left can be told best before more is written.
+        let is_here = |entry: &Entry| entry.is_told_by(&head.store, head.cluster.as_deref());
+        self.history.settle_leftovers(Ok(&self.store), is_here);
+        match self.history.begin(&head) {
+            Ok(under_way) => state.under_way = Some(under_way),
+            Err(error) => state.failure = Some(self.unwritable(&error)),
         }
+        state.entry = Some(head);
+        Ok(())
     }
 }
 
 impl Journal for Recorder {
-    fn intend(&self, changes: Vec<resources::Change>) {
+    fn intend(&self, changes: Vec<resources::Change>) -> Result<(), String> {
         let mut guard = self.state();
         let state = &mut *guard;
-        if state.entry.is_none() {
-            let head = self.head(state.undoes);
-            // What a killed command left can be told best before more is written.
-            let is_here = |entry: &Entry| entry.is_beside(&head);
-            self.history.settle_leftovers(Some(&self.store), is_here);
-            match self.history.begin(&head) {
-                Ok(under_way) => state.under_way = Some(under_way),
-                Err(error) => state.failure = Some(self.unwritable(&error)),
-            }
-            state.entry = Some(head);
+        let is_first = state.entry.is_none();
+        if is_first {
+            self.begin(state).map_err(|error| error.to_string())?;
         }
         let stands_for = &state.stands_for;
-        state.pending = changes.into_iter().map(|change| kept(change, stands_for)).collect();
+        let changes = changes.into_iter().map(|change| kept(change, stands_for)).collect();
+        let store_revision = self.store.get("/").ok().map(|(_, revision)| revision);
+        let intent = Intent { store_revision, changes };
         if let Some(under_way) = &mut state.under_way
-            && let Err(error) = under_way.intend(&state.pending)
+            && let Err(error) = under_way.intend(&intent)
         {
-            state.failure = Some(self.unwritable(&error));
+            let why = self.unwritable(&error);
+            // A write of which nothing is kept can say so. One of which a part is kept must not
+            // go on, or that part would pass for the whole.
+            if !is_first {
+                return Err(why);
+            }
+            state.failure = Some(why);
+            state.under_way.take().into_iter().for_each(UnderWay::forget);
         }
+        state.open.push(intent);
+        Ok(())
     }
 
     fn settle(&self, revision: Option<i64>) {
         let mut guard = self.state();
         let state = &mut *guard;
-        let pending = std::mem::take(&mut state.pending);
-        if let (Some(entry), Some(_)) = (&mut state.entry, revision) {
-            merge(&mut entry.changes, pending, revision);
+        let intent = state.open.pop();
+        if let (Some(entry), Some(intent), Some(revision)) = (&mut state.entry, intent, revision) {
+            merge(&mut entry.changes, intent.made_at(revision));
         }
-        if let Some(under_way) = &mut state.under_way
-            && let Err(error) = under_way.settle(revision)
-        {
-            state.failure = Some(self.unwritable(&error));
+        if let Some(under_way) = &mut state.under_way {
+            // Without this line the store is asked, should this program be killed.
+            let _ = under_way.settle(revision);
         }
     }
 }
@@ -177,7 +202,7 @@ impl Recorded {
     /// The number to take it back by.
     pub(crate) fn number(&self) -> Option<u64> {
         match self {
-            Self::Number(number) => Some(*number),
+            Self::Number(number) | Self::Uncertain(number, _) => Some(*number),
             Self::Nothing | Self::Not(_) => None,
         }
     }
@@ -187,6 +212,9 @@ impl Recorded {
         match self {
             Self::Nothing => String::new(),
             Self::Number(number) => format!("undo: margay undo {number}\n"),
+            Self::Uncertain(number, why) => {
+                format!("undo: margay undo {number} (not certain: {why})\n")
+            }
             Self::Not(why) => {
                 format!("undo: not possible, {why}\n")
             }

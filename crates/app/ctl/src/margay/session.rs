@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use api::Kind;
 use store::etcd::{Config, Waiting};
-use store::resources::{Manner, Name, Resources};
+use store::resources::{self, Manner, Name, Resources};
 use store::{Store, sqlite};
 
 use super::arguments::Place;
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// The identifier of the cluster whose datastore this is, once it has one.
-    pub(crate) fn cluster(&self) -> Option<String> {
+    pub(crate) fn cluster(&self) -> Result<Option<String>, store::Error> {
         cluster(&self.resources)
     }
 
@@ -78,11 +78,16 @@ impl Session {
 }
 
 /// The identifier of a cluster, once it has one.
-pub(crate) fn cluster(resources: &Resources) -> Option<String> {
+pub(crate) fn cluster(resources: &Resources) -> Result<Option<String>, store::Error> {
     let information = Name::cluster(Kind::ClusterInformation, "default");
-    let stored = resources.get(&information).ok()?;
+    let stored = match resources.get(&information) {
+        Ok(stored) => stored,
+        Err(resources::Error::Store(error)) => return Err(error),
+        // One that is not there, or that cannot be read, names no cluster.
+        Err(_) => return Ok(None),
+    };
     let guid = stored.object["spec"]["clusterGUID"].as_str();
-    guid.filter(|guid| !guid.is_empty()).map(str::to_owned)
+    Ok(guid.filter(|guid| !guid.is_empty()).map(str::to_owned))
 }
 
 /// Where a datastore is, in words that mean the same from every folder.

@@ -8,69 +8,88 @@ use store::resources::Name;
 
 use super::arguments::{Format, Place};
 use super::failure::Failure;
-use super::history::{self, Change, Entry, History};
+use super::history::{self, Change, Entry, History, Kept, take_back};
+use super::recorder::Recorded;
 use super::session::{Session, with_surroundings};
 use super::terminal::{Mark, Terminal};
 use super::{structured, table};
 
+/// What to do about a write to another datastore.
+const ELSEWHERE: &str = "choose its datastore with --store or --config";
+
 /// Takes a write back, the last one unless a number is given.
 pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failure> {
     let nothing = || Failure::new("there is no write to take back").help("margay history");
-    let is_here = is_here(session);
-    say_unsettled(&session.history.settle_leftovers(Some(&session.store), &is_here))?;
+    let (here, cluster) = (session.place(), session.cluster()?);
+    let is_here =
+        |entry: &Entry| entry.cluster == cluster && (cluster.is_some() || entry.store == here);
+    let is_told_here = |entry: &Entry| entry.is_told_by(&here, cluster.as_deref());
+    let open = session.history.settle_leftovers(Ok(&session.store), is_told_here);
     let number = match number {
         Some(number) => number,
-        None => session.history.newest(&is_here)?.ok_or_else(nothing)?,
+        None => session.history.newest(is_here, &open)?.ok_or_else(nothing)?,
     };
     let entry = session.history.read(number)?;
+    if let Some((_, why)) = open.iter().find(|(open, _)| *open == number) {
+        let elsewhere = (!is_told_here(&entry)).then_some(ELSEWHERE.to_owned());
+        return Err(Failure::new(format!("write {number} was cut short, and may have been made"))
+            .why(why)
+            .help_if(elsewhere));
+    }
+    if entry.under_way {
+        return Err(Failure::new(format!("write {number} has not ended")));
+    }
     if !is_here(&entry) {
-        let here = session.place();
         let what = match entry.store == here {
             true => format!("write {number} went to another cluster that was at {here} then"),
             false => format!("write {number} went to {}, this is {here}", entry.store),
         };
-        return Err(Failure::new(what).help("choose its datastore with --store or --config"));
+        return Err(Failure::new(what).help(ELSEWHERE));
     }
-    let restored = history::to_restore(&session.store, &session.history, number, &entry)?;
-    session.recorder.expect_undo(number, &entry);
-    let taken_back = history::take_back(&session.resources, number, &entry, &restored);
+    take_back_here(session, number, &entry)
+}
+
+fn take_back_here(session: &Session, number: u64, entry: &Entry) -> Result<bool, Failure> {
+    let (restored, stays) = take_back::to_restore(&session.store, &session.history, number, entry)?;
+    session.recorder.expect_undo(number, entry, restored.len());
+    let taken_back = take_back::take_back(&session.resources, number, entry, &restored);
     let (recorded, changes) = session.recorder.finish(taken_back.is_ok());
-    if let Err(failure) = taken_back {
-        return Err(match changes.len() {
-            0 => failure.why("nothing was taken back"),
-            n => failure
-                .why(format!("the first {n} objects were taken back, the rest were not"))
-                .undo(&recorded.line()),
-        });
-    }
+    let cleared = match taken_back {
+        Ok(cleared) => cleared,
+        Err(failure) => return Err(not_whole(failure, &recorded, changes.len())),
+    };
     let (n, mark) = (changes.len(), session.terminal.mark(Mark::Fine));
     let names: Vec<String> = changes.iter().map(|change| change.name.clone()).collect();
-    let notes: Vec<String> = changes.iter().filter_map(not_restored).collect();
-    let redo = recorded.line().replacen("undo: ", "redo: ", 1);
-    let mut out = io::stdout().lock();
+    let uncertain =
+        entry.uncertain.iter().map(|why| format!("write {number} is not certain: {why}"));
+    let notes = uncertain
+        .chain(stays.into_iter().map(|stays| format!("left alone: {stays}")))
+        .chain(changes.iter().filter_map(not_restored))
+        .chain(cleared.done)
+        .chain(cleared.left);
     let listed = if n <= 3 { names.join(", ") } else { format!("{n} objects") };
-    writeln!(out, "{mark} write {number} taken back: {listed}")?;
-    for note in notes {
-        writeln!(out, "note: {note}")?;
-    }
-    out.write_all(redo.as_bytes())?;
+    let redo = recorded.line().replacen("undo: ", "redo: ", 1);
+    let notes: String = notes.map(|note| format!("note: {note}\n")).collect();
+    let answer = format!("{mark} write {number} taken back: {listed}\n{notes}{redo}");
+    io::stdout().lock().write_all(answer.as_bytes()).map_err(|error| {
+        Failure::from(error).after_the_write(&format!("write {number} taken back")).undo(&redo)
+    })?;
     Ok(true)
 }
 
-/// Whether a write went to the datastore of this session.
-fn is_here(session: &Session) -> impl Fn(&Entry) -> bool {
-    let (here, cluster) = (session.place(), session.cluster());
-    move |entry| entry.cluster == cluster && (cluster.is_some() || entry.store == here)
-}
-
-/// Names the writes that were killed and of which this datastore does not tell whether they were
-/// made.
-fn say_unsettled(unsettled: &[(u64, String)]) -> io::Result<()> {
-    for (number, why) in unsettled {
-        let line = format!("write {number} was cut short, and may have been made: {why}");
-        super::get::complain(&line)?;
+/// Says how far a taking back came.
+fn not_whole(failure: Failure, recorded: &Recorded, n: usize) -> Failure {
+    match (recorded, n) {
+        (Recorded::Uncertain(_, why), _) => {
+            failure.why(format!("it is not certain what was taken back: {why}"))
+        }
+        (_, 0) => failure.why("nothing was taken back"),
+        (_, n) => failure
+            .why(format!(
+                "the first {n} objects were taken back, the rest were not; margay undo goes on"
+            ))
+            .undo(&recorded.line()),
     }
-    Ok(())
 }
 
 /// What went with an object when it was deleted, and does not come back with it.
@@ -90,25 +109,24 @@ fn not_restored(change: &Change) -> Option<String> {
 pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<bool, Failure> {
     let dir = with_surroundings(place, |surroundings| surroundings.state_dir());
     let history = &History::below(dir);
-    if history.has_leftovers() {
-        let unsettled = match Session::open(place) {
-            Ok(session) => history.settle_leftovers(Some(&session.store), is_here(&session)),
-            Err(_) => history.settle_leftovers(None, |_| false),
-        };
-        say_unsettled(&unsettled)?;
-    }
-    let kept = history.after(0)?;
+    let open = match history.has_leftovers() {
+        true => settled(history, place),
+        false => Vec::new(),
+    };
+    let Kept { entries: kept, unreadable } = history.kept()?;
     let taken_back = history::taken_back(&kept);
     let mut rows = Vec::new();
     let mut entries = Vec::new();
     for (number, entry) in kept.iter().rev() {
         let by = taken_back.get(number);
+        let left_open = open.iter().find(|(open, _)| open == number).map(|(_, why)| why);
+        let uncertain = entry.uncertain.as_ref().or(left_open);
         let names: Vec<&String> = entry.changes.iter().map(|change| &change.name).collect();
         rows.push(vec![
             number.to_string(),
             entry.time.clone(),
             shortened(&names),
-            by.map_or_else(String::new, |by| format!("taken back by {by}")),
+            state(entry, uncertain, by),
             entry.command.clone(),
             entry.store.clone(),
         ]);
@@ -119,14 +137,21 @@ pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<
             "store": entry.store,
             "objects": names,
             "undoes": entry.undoes,
+            "isPart": entry.is_part,
+            "isUnderWay": entry.under_way && left_open.is_none(),
+            "notCertain": uncertain,
             "takenBackBy": by,
         }));
     }
+    let is_fine = unreadable.is_empty();
+    for (_, failure) in unreadable {
+        write!(io::stderr().lock(), "{failure}")?;
+    }
     if let Some(format) = format.output {
         terminal.page(&structured(format, &json!(entries)))?;
-        return Ok(true);
+        return Ok(is_fine);
     }
-    if rows.is_empty() {
+    if rows.is_empty() && is_fine {
         writeln!(
             io::stderr().lock(),
             "no writes yet; those made by margay appear here, to be taken back"
@@ -135,7 +160,35 @@ pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<
     }
     let headings = ["NUMBER", "TIME", "OBJECTS", "STATE", "COMMAND", "STORE"];
     table::show(terminal, &headings, &rows)?;
-    Ok(true)
+    Ok(is_fine)
+}
+
+/// Settles what killed writers left; those that stay open, and why.
+fn settled(history: &History, place: &Place) -> Vec<(u64, String)> {
+    let asked = Session::open(place).and_then(|session| {
+        let cluster = session.cluster()?;
+        Ok((session, cluster))
+    });
+    match asked {
+        Ok((session, cluster)) => {
+            let here = session.place();
+            let is_here = |entry: &Entry| entry.is_told_by(&here, cluster.as_deref());
+            history.settle_leftovers(Ok(&session.store), is_here)
+        }
+        Err(failure) => history.settle_leftovers(Err(failure.what().to_owned()), |_| false),
+    }
+}
+
+/// What there is to know of an entry, in a few words.
+fn state(entry: &Entry, uncertain: Option<&String>, by: Option<&u64>) -> String {
+    let part = entry.undoes.filter(|_| entry.is_part);
+    let words = [
+        by.map(|by| format!("taken back by {by}")),
+        part.map(|undone| format!("took back a part of {undone}")),
+        uncertain.map(|why| format!("not certain: {why}")),
+        (entry.under_way && uncertain.is_none()).then(|| "under way".to_owned()),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn shortened(names: &[&String]) -> String {

@@ -97,6 +97,8 @@ struct Account {
     is_removal: bool,
     /// Whether an object that is still there lost something that belongs to it.
     is_unfinished: bool,
+    /// Whether the answer to a write was lost.
+    is_uncertain: bool,
     changed: Vec<String>,
     refused: Vec<String>,
     help: Option<String>,
@@ -116,6 +118,7 @@ impl Account {
     }
 
     fn refuse(&mut self, input: &Input, given: &Given, error: Error) {
+        self.is_uncertain |= is_lost(&error);
         if let Error::Invalid { problems, .. } = &error {
             self.refused.extend(input.describe(given, problems));
             self.help = field_help(given.name.kind, problems);
@@ -148,10 +151,20 @@ impl Account {
         let done = !self.changed.is_empty() || self.is_unfinished;
         let recorded = session.record_changes();
         if self.refused.is_empty() {
-            return self.report(session, format, &recorded);
+            return self.report(session, format, &recorded).map_err(|failure| match done {
+                true => failure.after_the_write(&self.summary()).undo(&recorded.line()),
+                false => failure,
+            });
         }
         let verb = if self.is_removal { "removed" } else { "written" };
+        let is_uncertain = self.is_uncertain && !matches!(recorded, Recorded::Nothing);
         let what = match (done, self.n_untried) {
+            _ if is_uncertain && self.summary().is_empty() => {
+                format!("it is not certain whether anything was {verb}")
+            }
+            _ if is_uncertain => {
+                format!("it is not certain what more was {verb} than: {}", self.summary())
+            }
             (false, 0) => format!("nothing was {verb}"),
             (false, 1) => format!("nothing was {verb}, 1 good object was left alone too"),
             (false, n) => format!("nothing was {verb}, {n} good objects were left alone too"),
@@ -232,6 +245,7 @@ pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure
             Err(error) if delete.skip_not_exists && error.is_not_found() => account.n_skipped += 1,
             Err(error) => {
                 account.is_unfinished |= matches!(error, Error::Unfinished { .. });
+                account.is_uncertain |= is_lost(&error);
                 account.refused.push(error.to_string());
             }
         }
@@ -357,10 +371,24 @@ fn edit(
             Err(Error::Invalid { problems, .. }) => {
                 return Err(would_be_invalid(name, &problems));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(failed(session, error)),
         }
     }
     unreachable!("the loop ends by returning")
+}
+
+/// Whether nobody knows if a write was made.
+fn is_lost(error: &Error) -> bool {
+    match error {
+        Error::Store(error) => matches!(error, store::Error::Uncertain(_)),
+        Error::Unfinished { cause, .. } => is_lost(cause),
+        _ => false,
+    }
+}
+
+/// A write that failed, with how to take back what it may have done.
+pub(crate) fn failed(session: &Session, error: Error) -> Failure {
+    Failure::from(error).undo(&session.record_changes().line())
 }
 
 /// Writes one object over the stored one, unless somebody changed that since it was read.
@@ -372,7 +400,7 @@ pub(crate) fn replace_one(session: &Session, name: &Name, object: Value) -> Resu
             account.finish(session, None)
         }
         Err(Error::Invalid { problems, .. }) => Err(would_be_invalid(name, &problems)),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(failed(session, error)),
     }
 }
 

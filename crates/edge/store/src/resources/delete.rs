@@ -13,7 +13,7 @@ use super::name::list_prefix;
 use super::read::{self, Found};
 use super::write::refused;
 use super::{Change, Error, Name, Resources, Stored};
-use crate::{Committed, Compare, Op, Txn};
+use crate::{Committed, Compare, KeyValue, Op, Txn};
 
 /// How long a pool stays disabled before its blocks are taken from their nodes: assignments that
 /// had begun can end meanwhile.
@@ -148,11 +148,22 @@ impl Resources {
             done.push("the pool was disabled".to_owned());
             sleep(POOL_PAUSE);
         }
-        let cidr = found.value.pointer("/spec/cidr").and_then(Value::as_str);
-        if let Some(cidr) = cidr.and_then(Cidr::parse_strict) {
-            self.release_affinities(|affinity| cidr.contains(affinity.cidr.network()), done)?;
-        }
+        self.release_blocks(&found.value, done)?;
         self.remove(name, revision.map(|_| last))
+    }
+
+    /// Takes the blocks of a pool that is gone from their nodes.
+    pub(super) fn clear_pool(&self, was: &KeyValue, done: &mut Vec<String>) -> Result<(), Error> {
+        match Found::read(Kind::IpPool, was) {
+            Ok(found) => self.release_blocks(&found.value, done),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn release_blocks(&self, pool: &Value, done: &mut Vec<String>) -> Result<(), Error> {
+        let cidr = pool.pointer("/spec/cidr").and_then(Value::as_str);
+        let Some(cidr) = cidr.and_then(Cidr::parse_strict) else { return Ok(()) };
+        self.release_affinities(|affinity| cidr.contains(affinity.cidr.network()), done)
     }
 
     fn disable_pool(&self, name: &Name, found: &Found, before: &[u8]) -> Result<i64, Error> {

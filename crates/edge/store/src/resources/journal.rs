@@ -27,8 +27,9 @@ impl Change {
 
 /// Somebody who wants to know of every change that users ask for.
 pub trait Journal: fmt::Debug + Send + Sync {
-    /// One transaction is about to make these changes.
-    fn intend(&self, changes: Vec<Change>);
+    /// One transaction is about to make these changes. An error stops it: nothing is written that
+    /// could not be told.
+    fn intend(&self, changes: Vec<Change>) -> Result<(), String>;
 
     /// It has made them and got this revision, or it has made none. Not called when the answer of
     /// the datastore was lost, and nobody knows.
@@ -48,7 +49,7 @@ impl Resources {
         changes: impl FnOnce() -> Vec<Change>,
     ) -> Result<Committed, Error> {
         let Some(journal) = &self.journal else { return self.store.commit(txn) };
-        journal.intend(changes());
+        journal.intend(changes()).map_err(Error::NotRecorded)?;
         let committed = self.store.commit(txn);
         match &committed {
             Ok(Committed::Applied { revision }) => journal.settle(Some(*revision)),

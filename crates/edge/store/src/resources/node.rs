@@ -8,6 +8,7 @@ use net::Cidr;
 use serde_json::Value;
 
 use super::{Error, Name, Resources, Stored};
+use crate::KeyValue;
 
 /// Where a node keeps the addresses of its tunnels.
 const TUNNEL_ADDRESSES: [&str; 5] = [
@@ -34,6 +35,17 @@ impl Resources {
         {
             return Err(Error::Conflict(name.clone()));
         }
+        self.clear_node(name, node, done)?;
+        self.remove(name, revision)
+    }
+
+    /// Removes what exists only because of a node.
+    pub(super) fn clear_node(
+        &self,
+        name: &Name,
+        node: Option<KeyValue>,
+        done: &mut Vec<String>,
+    ) -> Result<(), Error> {
         let endpoints = self.of_node(Kind::WorkloadEndpoint, &name.name)?;
         let mut addresses: Vec<IpAddr> = Vec::new();
         for endpoint in &endpoints {
@@ -61,7 +73,7 @@ impl Resources {
         for kind in [Kind::FelixConfiguration, Kind::BgpConfiguration] {
             self.remove_if_there(&Name::cluster(kind, format!("node.{}", name.name)), done)?;
         }
-        self.remove(name, revision)
+        Ok(())
     }
 
     fn of_node(&self, kind: Kind, node: &str) -> Result<Vec<Stored>, Error> {

@@ -38,6 +38,15 @@ pub enum NotRestored {
     Failed(Error),
 }
 
+/// What went with the objects that a restoration removed, as it does when they are deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleared {
+    /// What was done, in our words.
+    pub done: Vec<String>,
+    /// What is still there, and why.
+    pub left: Vec<String>,
+}
+
 impl From<Error> for NotRestored {
     fn from(error: Error) -> Self {
         Self::Failed(error)
@@ -64,8 +73,8 @@ impl Resources {
     /// have been found good.
     ///
     /// Only what other objects have to say counts. What is odd about an object alone was stored
-    /// before, and comes back as it was.
-    pub fn restore(&self, restored: &[Restored]) -> Result<(), NotRestored> {
+    /// before, and comes back as it was. With nodes and pools that go, goes what a delete takes.
+    pub fn restore(&self, restored: &[Restored]) -> Result<Cleared, NotRestored> {
         let mut rest = in_order(restored);
         let mut attempts = 0;
         while !rest.is_empty() {
@@ -84,7 +93,36 @@ impl Resources {
             }
             give_way(attempts);
         }
-        Ok(())
+        Ok(self.clear_removed(restored))
+    }
+
+    fn clear_removed(&self, restored: &[Restored]) -> Cleared {
+        let mut cleared = Cleared::default();
+        let removed = restored.iter().filter(|one| one.value.is_none());
+        for (one, name) in removed.filter_map(|one| Some((one, Name::at_key(&one.key)?))) {
+            let Some((value, revision)) = &one.now else { continue };
+            let was = entry(&name, value.clone(), *revision);
+            let done = &mut cleared.done;
+            let (result, help) = match name.kind {
+                Kind::Node => {
+                    let help = format!(
+                        "margay delete node {} --skip-not-exists --yes goes on with it",
+                        name.name
+                    );
+                    (self.clear_node(&name, Some(was), done), help)
+                }
+                Kind::IpPool => (
+                    self.clear_pool(&was, done),
+                    "margay ipam show --show-blocks lists what is in no pool".to_owned(),
+                ),
+                _ => continue,
+            };
+            let name = name.spoken();
+            cleared.left.extend(result.err().map(|error| {
+                format!("{name} is gone, but not all that belonged to it: {error}; {help}")
+            }));
+        }
+        cleared
     }
 
     /// Judges what is to be put back: all that speaks against it, or what must stay true.

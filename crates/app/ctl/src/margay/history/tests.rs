@@ -10,6 +10,9 @@ fn entry(undoes: Option<u64>) -> Entry {
         store: String::new(),
         cluster: None,
         undoes,
+        n_to_undo: 0,
+        is_part: false,
+        uncertain: None,
         changes: vec![Change {
             name: "Tier t".to_owned(),
             key: "k".to_owned(),
@@ -70,4 +73,32 @@ fn a_taking_back_that_was_taken_back_counts_no_more() {
     let entries = [(1, entry(None)), (2, entry(Some(1))), (3, entry(Some(2)))];
     assert_eq!(taken_back(&entries), BTreeMap::from([(2, 3)]));
     assert_eq!(taken_back(&entries[..2]), BTreeMap::from([(1, 2)]));
+}
+
+#[test]
+fn a_part_that_was_taken_back_is_not_the_whole() {
+    let part = Entry { is_part: true, ..entry(Some(1)) };
+    assert_eq!(taken_back(&[(1, entry(None)), (2, part)]), BTreeMap::new());
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_not_passed_over() {
+    let home = tempfile::tempdir().unwrap();
+    let history = History::below(Some(home.path().to_owned()));
+    record(&history, &entry(None)).unwrap();
+    let dir = home.path().join("history");
+    let pipe = dir.join("000002.json");
+    let (mode, kind) = (Mode::from_raw_mode(0o600), rustix::fs::FileType::Fifo);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    fs::write(dir.join("000003.json"), "").unwrap();
+    let kept = history.kept().unwrap();
+    assert_eq!(kept.entries.len(), 1);
+    let said: Vec<String> = kept.unreadable.iter().map(|(_, why)| why.to_string()).collect();
+    assert!(said[0].contains("write 2 cannot be read") && said[0].contains("not a regular file"));
+    assert!(said[1].contains("write 3 cannot be read"), "{said:?}");
+    let refused = history.newest(|_| true, &[]).unwrap_err().to_string();
+    assert!(refused.contains("write 3 cannot be read"), "{refused}");
+    assert!(refused.contains("margay undo 1 passes over it"), "{refused}");
+    record(&history, &entry(None)).unwrap();
+    assert_eq!(history.newest(|_| true, &[]).unwrap(), Some(4), "they are older than that");
 }
