@@ -42,7 +42,7 @@ pub use request::{
     AssignIp, Assigned, Assignment, AutoAssign, EnsureBlock, Ensured, HostReserved, Owner, Release,
 };
 pub use reserve::reserve_handle;
-pub use usage::{BlockUsage, Borrowed, PoolUsage, borrowed, usage};
+pub use usage::{BlockUsage, Borrowed, Exact, PoolUsage, borrowed, usage};
 pub use view::{Read, View};
 
 #[cfg(test)]

@@ -38,8 +38,21 @@ pub struct PoolUsage {
     pub reserved: u64,
     /// How many are neither, in blocks or outside.
     pub free: u64,
+    /// The same numbers where they do not stop.
+    pub exact: Exact,
     /// Its blocks.
     pub blocks: Vec<BlockUsage>,
+}
+
+/// Numbers of addresses that may be larger than 64 bits hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exact {
+    /// How many addresses there are.
+    pub capacity: u128,
+    /// How many a reservation covers.
+    pub reserved: u128,
+    /// How many can be given out.
+    pub free: u128,
 }
 
 /// An address held by another node than the one the block belongs to.
@@ -78,16 +91,23 @@ pub fn usage(pools: &[(String, Cidr)], blocks: &[Block], reserved: &[Cidr]) -> V
         let assignable = without(vec![Span::of(cidr)], reserved.iter().copied());
         let outside = without(assignable.clone(), pool.blocks.iter().map(|block| block.cidr));
         let sum = |count: fn(&BlockUsage) -> u64| pool.blocks.iter().map(count).sum::<u64>();
-        pool.capacity = clamp(size);
+        let exact = Exact {
+            capacity: size,
+            reserved: size.saturating_sub(total(&assignable)),
+            free: u128::from(sum(|block| block.free)).saturating_add(total(&outside)),
+        };
         pool.in_use = sum(|block| block.in_use);
-        pool.reserved = clamp(size.saturating_sub(total(&assignable)));
-        pool.free = clamp(u128::from(sum(|block| block.free)).saturating_add(total(&outside)));
+        pool.capacity = clamp(exact.capacity);
+        pool.reserved = clamp(exact.reserved);
+        pool.free = clamp(exact.free);
+        pool.exact = exact;
     }
     all
 }
 
 fn empty_pool(name: Option<String>, cidr: Option<Cidr>) -> PoolUsage {
-    PoolUsage { name, cidr, capacity: 0, in_use: 0, reserved: 0, free: 0, blocks: Vec::new() }
+    let (exact, blocks) = (Exact::default(), Vec::new());
+    PoolUsage { name, cidr, capacity: 0, in_use: 0, reserved: 0, free: 0, exact, blocks }
 }
 
 fn block_usage(block: &Block, reserved: &[Cidr]) -> BlockUsage {
@@ -182,6 +202,7 @@ mod tests {
         let counted = usage(&pools, &[], &[]);
         assert_eq!(counted[0].free, i64::MAX.cast_unsigned());
         assert_eq!(counted[1].capacity, i64::MAX.cast_unsigned());
+        assert_eq!(counted[0].exact, Exact { capacity: 1 << 112, reserved: 0, free: 1 << 112 });
     }
 
     #[test]

@@ -52,12 +52,16 @@ fn camel(heading: &str) -> String {
 fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, Failure> {
     let usage = session.resources.ipam_usage().map_err(Failure::from)?;
     let mut rows = Vec::new();
-    let row = |name: String, cidr: String, numbers: [u64; 4]| {
-        let [capacity, in_use, reserved, free] = numbers.map(|number| format!("{number}"));
+    let row = |name: String, cidr: String, numbers: [u128; 4]| {
+        let [capacity, in_use, reserved, free] = numbers.map(|number| match format.output {
+            Some(_) => number.to_string(),
+            None => readable(number),
+        });
         vec![name, cidr, capacity, in_use, reserved, free]
     };
     for pool in &usage.pools {
-        let numbers = [pool.capacity, pool.in_use, pool.reserved, pool.free];
+        let exact = pool.exact;
+        let numbers = [exact.capacity, pool.in_use.into(), exact.reserved, exact.free];
         let cidr = pool.cidr.map(|cidr| cidr.to_string()).unwrap_or_default();
         if pool.cidr.is_none() && pool.blocks.is_empty() {
             continue;
@@ -66,6 +70,7 @@ fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, F
         rows.push(row(name, cidr, numbers));
         for block in pool.blocks.iter().filter(|_| blocks) {
             let numbers = [block.capacity, block.in_use, block.reserved, block.free];
+            let numbers = numbers.map(u128::from);
             rows.push(row("  block".to_owned(), block.cidr.to_string(), numbers));
         }
     }
@@ -81,6 +86,17 @@ fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, F
         fine = false;
     }
     Ok(fine)
+}
+
+/// A number of addresses for people: nobody counts the digits of those in an IPv6 prefix.
+fn readable(number: u128) -> String {
+    const DIGITS_MAX: usize = 15;
+    let digits = number.to_string();
+    match digits.len() <= DIGITS_MAX {
+        true => digits,
+        // Cut, not rounded: no more is shown than there is.
+        false => format!("{}.{}e{}", &digits[..1], &digits[1..2], digits.len() - 1),
+    }
 }
 
 fn show_address(session: &Session, ip: &str, format: Format) -> Result<bool, Failure> {
