@@ -22,8 +22,11 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
+pub(crate) use arguments::{Command, Flag, Takes};
+pub(crate) use commands::{EVERYWHERE, PROGRAM};
+
 use arguments::Parsed;
-use commands::{EVERYWHERE, PROGRAM, Verb};
+use commands::Verb;
 use resources::Action;
 use session::{Datastore, Session};
 use stop::Stop;

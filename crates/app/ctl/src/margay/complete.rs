@@ -1,5 +1,7 @@
 //! Completion that knows kinds, fields, writes, and the names in the store.
 
+mod calicoctl;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use api::Kind;
 use clap::{Command, CommandFactory};
 use clap_complete::CompletionCandidate;
-use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Zsh};
+use clap_complete::env::{Elvish, EnvCompleter, Fish, Zsh};
 use store::resources::Name;
 
 use super::arguments::{Arguments, Place, Shell};
@@ -29,26 +31,15 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The command line whose words can be completed: ours, or what `calicoctl` has of it.
 pub(crate) fn command() -> Command {
-    let whole = Arguments::command();
-    let program = line().into_iter().next().unwrap_or_default();
-    if Path::new(&program).file_name() != Some(OsStr::new("calicoctl")) {
-        return whole;
+    let line = line();
+    let program = line.first().map(Path::new);
+    if program.and_then(Path::file_name) == Some(OsStr::new("calicoctl")) {
+        return calicoctl::command();
     }
-    let ours = [
-        "completion",
-        "diff",
-        "edit",
-        "events",
-        "help",
-        "history",
-        "lab",
-        "node",
-        "sandboxes",
-        "status",
-        "undo",
-    ];
-    ours.into_iter()
-        .fold(whole, |command, name| command.mut_subcommand(name, |verb| verb.hide(true)))
+    match line.get(1).is_some_and(|word| word == "calicoctl") && line.len() > 2 {
+        true => Command::new("margay").subcommand(calicoctl::command()),
+        false => Arguments::command(),
+    }
 }
 
 /// The script that a shell reads once. It completes both names: whoever answers to `calicoctl`
@@ -62,12 +53,21 @@ pub(crate) fn script(shell: Shell) -> Result<Vec<u8>, Failure> {
         })
     };
     match shell {
-        Shell::Bash => write(&Bash)?,
+        Shell::Bash => return Ok(bash(&program).into_bytes()),
         Shell::Elvish => write(&Elvish)?,
         Shell::Fish => write(&Fish)?,
         Shell::Zsh => write(&Zsh)?,
     }
     Ok(text)
+}
+
+/// Our own for bash, which hands over `--flag=value` in pieces.
+fn bash(program: &str) -> String {
+    let program = format!("'{}'", program.replace('\'', "'\\''"));
+    let script = include_str!("complete/script.bash");
+    ["margay", "calicoctl"]
+        .map(|name| script.replace("NAME", name).replace("PROGRAM", &program))
+        .concat()
 }
 
 /// The command line being completed, its program first: it stands behind `--`.
@@ -171,6 +171,15 @@ fn found(
 
 /// The values of `get -o`.
 pub(crate) fn formats(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    if let Some(columns) = typed.strip_prefix("custom-columns=") {
+        let before = columns.rfind(',').map_or("", |at| &columns[..=at]);
+        let kind = kind_on(&line());
+        let known = kind.into_iter().flat_map(crate::columns::all);
+        let known = known.filter(|column| !before.split(',').any(|one| one == column.heading));
+        let all = known.map(|column| format!("custom-columns={before}{}", column.heading));
+        return beginning_with(current, all);
+    }
     let with_values = ["custom-columns=", "go-template=", "go-template-file="];
     beginning_with(current, ["ps", "wide", "yaml", "json"].into_iter().chain(with_values))
 }
