@@ -91,6 +91,7 @@ pub struct Documents {
     pub faults: Vec<Fault>,
     /// The objects that could be read only in part, each with the problems among the faults.
     pub partial: Vec<(Loaded, Vec<Problem>)>,
+    takes_kubectl_lists: bool,
     files: Vec<File>,
     /// The places of the document that was asked about last: questions come in order, and a
     /// document may have thousands of bad fields.
@@ -109,8 +110,17 @@ impl Documents {
     /// Reads a file, a folder (its own files, or with `recursive` those below too), or with `-`
     /// standard input.
     pub fn read(path: impl AsRef<Path>, recursive: bool) -> Self {
-        let path = path.as_ref();
-        let mut documents = Self::default();
+        Self::default().with_files(path.as_ref(), recursive)
+    }
+
+    /// The same, and a `List` of `v1` is read too: it is what `kubectl get -o yaml` writes.
+    pub fn read_with_lists(path: impl AsRef<Path>, recursive: bool) -> Self {
+        let documents = Self { takes_kubectl_lists: true, ..Self::default() };
+        documents.with_files(path.as_ref(), recursive)
+    }
+
+    fn with_files(self, path: &Path, recursive: bool) -> Self {
+        let mut documents = self;
         if path == Path::new("-") {
             match bounded::read(io::stdin().lock(), FILE_BYTES_MAX) {
                 Ok(bytes) => documents.add("-".to_owned(), bytes),
@@ -181,7 +191,7 @@ impl Documents {
                         file: name.clone(),
                         position: Some(error.at),
                         object: None,
-                        message: error.problem.to_string(),
+                        message: syntax_message(&bytes, &error),
                         calico: Calico::Unreadable(format!(
                             "error converting YAML to JSON: {}",
                             error.go_message()
@@ -211,6 +221,17 @@ impl Documents {
             message: reason.clone(),
             calico: Calico::Unreadable(format!("{step} {name}: {reason}")),
         });
+    }
+}
+
+/// What is wrong with the form of a document; of tabs the reader only says that they fit nowhere.
+fn syntax_message(bytes: &[u8], error: &yaml::Error) -> String {
+    let message = error.problem.to_string();
+    let line = bytes.split(|byte| *byte == b'\n').nth(error.at.line.saturating_sub(1));
+    let indent = line.unwrap_or_default().iter().take_while(|byte| byte.is_ascii_whitespace());
+    match indent.into_iter().any(|byte| *byte == b'\t') {
+        true => format!("{message}: the line is indented with a tab; YAML takes blanks only"),
+        false => message,
     }
 }
 

@@ -25,6 +25,7 @@ mod status;
 mod table;
 mod terminal;
 mod undo;
+mod usage;
 mod validate;
 mod version;
 mod write;
@@ -52,10 +53,9 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
         Err(error) => {
             // Help and version are answers, the rest are errors; both go where clap sends them.
             if !error.use_stderr() {
-                let _ = error.print();
-                return ExitCode::SUCCESS;
+                return answered(&error);
             }
-            let _ = io::stderr().lock().write_all(usage(&error).as_bytes());
+            let _ = io::stderr().lock().write_all(usage::text(&error).as_bytes());
             return ExitCode::from(BROKEN);
         }
     };
@@ -74,14 +74,17 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// A wrong command line, in the shape of all errors.
-fn usage(error: &clap::Error) -> String {
-    let text = error.render().to_string().replace("  tip: ", "help: ").replace("\n\n", "\n");
-    let general = match text.contains("\nhelp: ") {
-        true => "",
-        false => "help: add --help to see what there is",
+/// Help and versions; they may be longer than the screen.
+fn answered(answer: &clap::Error) -> ExitCode {
+    let terminal = Terminal::detect();
+    let text = match terminal.has_colour() {
+        true => answer.render().ansi().to_string(),
+        false => answer.render().to_string(),
     };
-    text.replace("For more information, try '--help'.", general).trim_end().to_owned() + "\n"
+    match terminal.page(&text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::from(BROKEN),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 /// The answer to no command at all; a datastore that cannot be used is an error.
@@ -141,11 +144,12 @@ fn dispatch(place: &Place, verb: Verb) -> Result<u8, Failure> {
 
 fn help(terminal: Terminal, words: &[String], _place: &Place) -> Result<bool, Failure> {
     match words {
-        [field, path] if field == "field" => {
-            terminal.page(&explain_field::explain(terminal, path)?)?;
-        }
         [field] if field == "field" => {
             return Err(Failure::new("which field?").help("margay help field IPPool.spec.cidr"));
+        }
+        // The steps may stand apart, as in `help field IPPool spec`.
+        [field, steps @ ..] if field == "field" => {
+            terminal.page(&explain_field::explain(terminal, &steps.join("."))?)?;
         }
         words => {
             let mut command = Arguments::command();

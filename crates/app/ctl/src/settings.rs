@@ -108,6 +108,8 @@ pub enum Error {
     NoHome,
     /// The Kubernetes datastore was asked for.
     Kubernetes(String),
+    /// The store named on the command line would lie in a folder that is not there.
+    NoFolder(PathBuf),
 }
 
 impl fmt::Display for Error {
@@ -132,6 +134,11 @@ impl fmt::Display for Error {
                  set MARGAY_STORE to a file or ETCD_ENDPOINTS to the URLs of etcd",
             ),
             Self::NotText(name) => write!(formatter, "the variable {name} is not UTF-8"),
+            Self::NoFolder(folder) => write!(
+                formatter,
+                "there is no folder {} to keep a store in, --store",
+                folder.display()
+            ),
             Self::Contradiction(why) => formatter.write_str(why),
             Self::Kubernetes(why) => write!(
                 formatter,
@@ -204,6 +211,11 @@ impl Surroundings<'_> {
     /// Chooses the datastore.
     pub fn choose(&self) -> Result<Choice, Error> {
         if let Some(path) = self.store {
+            // A name mistyped must not become a store of its own in a folder of its own.
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+                return Err(Error::NoFolder(folder.into()));
+            }
             return Ok(Choice {
                 datastore: Datastore::Embedded(path.into()),
                 why: "--store".into(),

@@ -7,6 +7,7 @@
 )]
 
 mod crash;
+mod first_steps;
 mod habits;
 mod harness;
 mod history;

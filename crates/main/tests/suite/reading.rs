@@ -8,7 +8,9 @@ use crate::harness::{Done, Place, Running, policy, until};
 fn a_store_that_is_not_there_is_empty_and_is_not_made() {
     let place = Place::embedded();
     let path = place.path("below/store.db").display().to_string();
-    let run = |words: &[&str]| place.run(&[&["--store", &path], words].concat());
+    let run = |words: &[&str]| {
+        Done::from(place.command(words).env("MARGAY_STORE", &path).output().unwrap())
+    };
     let there_is_none = format!("there is no store yet at {path}");
     run(&["get", "np", "-A"]).code(0).complains(&[&there_is_none, "no networkpolicies"]);
     let list = run(&["get", "np", "-A", "-o", "json"]).ok();

@@ -114,6 +114,26 @@ fn long_answers_go_through_a_pager_on_a_terminal_only() {
     assert_eq!(on_terminal(get(), 80, 200, "").1.lines().count(), 61, "it fits");
     let piped = get().stderr(Stdio::inherit()).output().unwrap();
     assert!(!String::from_utf8(piped.stdout).unwrap().contains("PAGED"));
+    for words in [&["get", "np", "-A", "-o", "yaml"][..], &["get", "np", "-A", "-o", "json"]] {
+        let mut command = place.command(words);
+        command.env("PAGER", &pager);
+        assert_eq!(on_terminal(command, 80, 24, "").1, "PAGED\n", "{words:?}");
+    }
+    for words in [&["get", "--help"][..], &["--help"], &["help", "get"]] {
+        let mut command = place.command(words);
+        command.env("PAGER", &pager);
+        assert_eq!(on_terminal(command, 80, 10, "").1, "PAGED\n", "{words:?}");
+    }
+}
+
+#[test]
+fn the_history_on_a_narrow_terminal_shows_whole_times() {
+    let place = Place::embedded();
+    place.give("apply", &policy("shop", "a-policy-with-a-name", 1)).ok();
+    let (code, shown) = on_terminal(place.command(&["history"]), 60, 24, "");
+    let time = place.json("history")[0]["time"].as_str().unwrap().to_owned();
+    assert!(code == 0 && shown.contains(&time), "{shown}");
+    assert!(shown.contains("left out to fit 60 columns: "), "{shown}");
 }
 
 #[test]

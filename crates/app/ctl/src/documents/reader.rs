@@ -49,7 +49,23 @@ impl Reader<'_> {
         match known {
             Some((Some(kind), _)) => self.object(kind, value.clone(), origin),
             Some((None, Some(kind))) => self.list(kind, value, &origin),
+            _ if self.documents.takes_kubectl_lists && (kind, version) == ("List", "v1") => {
+                self.kubectl_list(value, &origin);
+            }
             _ => self.unknown_kind(kind, version, value.is_null(), &origin),
+        }
+    }
+
+    /// Objects of any kinds, each with its own version. A list in a list is nobody's.
+    fn kubectl_list(&mut self, value: &Value, origin: &Origin) {
+        let items = value.get("items").and_then(Value::as_array);
+        if items.is_none_or(Vec::is_empty) || !origin.within.is_empty() {
+            let message = "a List has its resources under items";
+            return self.fault(origin, "items", None, message, message);
+        }
+        for (index, item) in items.into_iter().flatten().enumerate() {
+            let within = format!("items[{index}]");
+            self.resource(item, Origin { within, ..origin.clone() });
         }
     }
 
@@ -124,7 +140,12 @@ impl Reader<'_> {
         let message = if is_empty {
             "there is no resource in this document".to_owned()
         } else if version != API_VERSION {
-            format!("apiVersion must be {API_VERSION}, not \"{version}\"")
+            let instead = match version {
+                "" => "",
+                "crd.projectcalico.org/v1" => "; that is how Kubernetes keeps the same resources",
+                _ => "; resources of others are for kubectl apply",
+            };
+            format!("apiVersion must be {API_VERSION}, not \"{version}\"{instead}")
         } else {
             let kinds = Kind::all().filter(|&kind| is_user_kind(kind)).map(Kind::name);
             match text::distance::nearest(kind, kinds) {

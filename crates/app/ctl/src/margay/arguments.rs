@@ -113,9 +113,9 @@ pub(crate) enum Verb {
         #[command(flatten)]
         format: Format,
     },
-    #[command(hide = true)]
+    #[command(hide = true, disable_help_flag = true)]
     Describe(Other),
-    #[command(hide = true)]
+    #[command(hide = true, disable_help_flag = true)]
     Explain(Other),
     /// IP address management
     #[command(subcommand)]
@@ -197,11 +197,11 @@ pub(crate) enum Structured {
 /// Documents to read.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Files {
-    /// A file, a folder, or - for standard input; may be given several times
+    /// The same as FILE; may be given several times
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) filename: Vec<PathBuf>,
-    /// The same, without -f
-    #[arg(value_name = "FILE", required_unless_present = "filename", hide = true)]
+    /// A file, a folder, or - for standard input
+    #[arg(value_name = "FILE", required_unless_present = "filename")]
     #[arg(value_hint = clap::ValueHint::AnyPath)]
     pub(crate) bare: Vec<PathBuf>,
     /// Read folders with everything below them
@@ -267,7 +267,7 @@ pub(crate) struct Get {
     pub(crate) recursive: bool,
     /// Only those with these labels: app == "web" && has(tier), or app=web,tier
     #[arg(short = 'l', long, value_name = "SELECTOR")]
-    #[arg(conflicts_with_all = ["names", "filename", "watch"])]
+    #[arg(conflicts_with_all = ["names", "filename"])]
     pub(crate) selector: Option<String>,
     /// ps, wide, yaml, json, custom-columns=A,B, go-template=…, go-template-file=…
     #[arg(short, long, default_value = "ps", add = ArgValueCompleter::new(complete::formats))]

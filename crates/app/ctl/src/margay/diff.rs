@@ -6,7 +6,7 @@ use store::resources::{Error, Preview};
 
 use super::arguments::Files;
 use super::failure::Failure;
-use super::read_documents::{Input, field_help};
+use super::read_documents::{Input, refusal};
 use super::session::{Session, spoken};
 use super::terminal::{Colour, Terminal};
 
@@ -24,12 +24,12 @@ pub(crate) fn run(session: &Session, files: &Files) -> Result<bool, Failure> {
                 let after = comparable(after);
                 text += &one(session.terminal, &spoken(&given.name), &before, &after);
             }
-            Err(Error::Invalid { problems, .. }) => {
-                help = help.or_else(|| field_help(given.name.kind, &problems));
-                refused.extend(input.describe(given, &problems));
-            }
             Err(error @ Error::Store(_)) => return Err(error.into()),
-            Err(error) => refused.push(format!("{}: {error}", spoken(&given.name))),
+            Err(error) => {
+                let (lines, next) = refusal(&input, given, &error);
+                refused.extend(lines);
+                help = help.or(next);
+            }
         }
     }
     session.terminal.page(&text)?;

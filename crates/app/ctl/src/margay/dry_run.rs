@@ -5,8 +5,8 @@ use store::resources::{Error, Preview, Verb};
 
 use super::arguments::Write;
 use super::diff::comparable;
-use super::failure::Failure;
-use super::read_documents::{Input, field_help};
+use super::failure::{Failure, next_step};
+use super::read_documents::{Input, refusal};
 use super::session::{Session, spoken};
 use super::structured;
 use super::terminal::Mark;
@@ -18,7 +18,7 @@ pub(crate) fn run(
     write: &Write,
     skips_existing: bool,
 ) -> Result<bool, Failure> {
-    let input = Input::read(&write.files)?;
+    let input = Input::read(&write.files).map_err(Failure::nothing_was_written)?;
     let objects = input.values();
     let mut fates: Vec<(&str, String)> = Vec::new();
     let mut refused = Vec::new();
@@ -29,20 +29,22 @@ pub(crate) fn run(
         match (preview, verb) {
             (Ok(Preview { before: None, .. }), Verb::Update) => {
                 refused.push(format!("{name} does not exist  ({at})"));
+                help = help.or_else(|| Some("margay apply makes what does not exist".to_owned()));
             }
             (Ok(Preview { before: Some(_), .. }), Verb::Create) if skips_existing => {
                 fates.push(("skipped", name));
             }
             (Ok(Preview { before: Some(_), .. }), Verb::Create) => {
                 refused.push(format!("{name} exists already  ({at})"));
+                help = help.or_else(|| next_step(&Error::AlreadyExists(given.name.clone())));
             }
             (Ok(preview), _) => fates.push((fate(preview), name)),
-            (Err(Error::Invalid { problems, .. }), _) => {
-                help = help.or_else(|| field_help(given.name.kind, &problems));
-                refused.extend(input.describe(given, &problems));
-            }
             (Err(error @ Error::Store(_)), _) => return Err(error.into()),
-            (Err(error), _) => refused.push(format!("{name} ({at}): {error}")),
+            (Err(error), _) => {
+                let (lines, next) = refusal(&input, given, &error);
+                refused.extend(lines);
+                help = help.or(next);
+            }
         }
     }
     if !refused.is_empty() {

@@ -4,9 +4,10 @@
 use super::failure::Failure;
 
 fn or(words: &[String], example: &str) -> String {
-    match words.is_empty() {
-        true => example.to_owned(),
-        false => words.join(" "),
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [] | ["-h" | "--help"] => example.to_owned(),
+        _ => words.join(" "),
     }
 }
 

@@ -201,6 +201,20 @@ fn find(object: &'static Object, path: &str) -> Result<Found, (&'static Object, 
     found.map(|field| (names, field)).ok_or_else(|| (object, path.to_owned()))
 }
 
+/// As much of the path of a problem as there are fields of that name.
+pub(crate) fn known_part(kind: Kind, path: &str) -> String {
+    let mut object = Some(schema::object_for(kind));
+    let mut names = Vec::new();
+    // Keys of labels may hold points: what stands in brackets is no step.
+    for step in path.split('[').next().unwrap_or(path).split('.') {
+        let fields = object.into_iter().flat_map(|object| object.fields);
+        let Some(field) = fields.into_iter().find(|field| field.name == step) else { break };
+        names.push(field.name);
+        object = object_of(field.shape);
+    }
+    names.join(".")
+}
+
 fn unknown_field(kind: Kind, object: &Object, name: &str) -> Failure {
     let names = object.fields.iter().map(|field| field.name);
     let failure = Failure::new(format!("{} has no field {name} there", kind.name()));

@@ -59,6 +59,12 @@ impl Failure {
         }
     }
 
+    /// Adds that nothing came of it, for commands that were to write.
+    pub(crate) fn nothing_was_written(mut self) -> Self {
+        self.what += "; nothing was written";
+        self
+    }
+
     /// How to take back the part that was done: a line of its own.
     pub(crate) fn undo(mut self, undo: &str) -> Self {
         self.undo = Some(undo.trim_end().to_owned()).filter(|undo| !undo.is_empty());
@@ -101,19 +107,35 @@ impl From<resources::Error> for Failure {
     fn from(error: resources::Error) -> Self {
         match error {
             resources::Error::Store(error) => error.into(),
-            error => {
-                let failure = Self::new(error.to_string());
-                match &error {
-                    resources::Error::NotFound(name) => failure.help(listing(name)),
-                    _ => failure,
-                }
-            }
+            error => Self::new(error.to_string()).help_if(next_step(&error)),
         }
     }
 }
 
+/// What to do about an object that was refused for what is stored, not for what stands in it.
+pub(crate) fn next_step(error: &resources::Error) -> Option<String> {
+    use resources::Error as E;
+    match error {
+        E::NotFound(name) => Some(listing(name)),
+        E::AlreadyExists(_) => {
+            Some("margay apply changes what exists; create --skip-exists passes over it".to_owned())
+        }
+        E::Conflict(name) => {
+            let mut shown = format!("margay get {} {}", name.kind.plural(), name.name);
+            if !name.namespace.is_empty() {
+                shown += &format!(" -n {}", name.namespace);
+            }
+            Some(format!(
+                "{shown} -o yaml shows it as it is now; a document without \
+                 metadata.resourceVersion is written over it"
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// The command that shows what there is where an object is not.
-fn listing(name: &resources::Name) -> String {
+pub(crate) fn listing(name: &resources::Name) -> String {
     let command = format!("margay get {}", name.kind.plural());
     match name.namespace.as_str() {
         "" => command,
@@ -125,10 +147,28 @@ impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
         let failure = Self { is_of_store: true, ..Self::new(error.to_string()) };
         match error {
-            store::Error::Unreachable(_) => failure.help(
-                "start etcd, or choose another datastore: --store FILE, --config FILE, \
-                 ETCD_ENDPOINTS=URL",
-            ),
+            store::Error::Unreachable(outages) => {
+                match outages.iter().find(|it| speaks_plain(it)) {
+                    Some(outage) => {
+                        failure.why("what listens there does not seem to speak TLS").help(format!(
+                            "ETCD_ENDPOINTS={}",
+                            outage.endpoint.replacen("https://", "http://", 1)
+                        ))
+                    }
+                    None => failure.help(
+                        "start etcd, or choose another datastore: --store FILE, --config FILE, \
+                     ETCD_ENDPOINTS=URL",
+                    ),
+                }
+            }
+            store::Error::Damaged { .. } => failure
+                .help("move the file away or restore a copy of it; --store FILE uses another"),
+            store::Error::Newer { .. } => {
+                failure.help("use the version that wrote it, or another store: --store FILE")
+            }
+            store::Error::File { .. } => {
+                failure.help("name a file that can be read and written: --store FILE")
+            }
             store::Error::Denied(_) => failure.help("see ETCD_USERNAME and ETCD_PASSWORD"),
             store::Error::DiskFull(_) | store::Error::NotRecorded(_) => {
                 failure.help("make room, and run the command again")
@@ -137,6 +177,12 @@ impl From<store::Error> for Failure {
             _ => failure,
         }
     }
+}
+
+/// Whether what answered a greeting in TLS did so in something else.
+fn speaks_plain(outage: &store::Outage) -> bool {
+    let signs = ["InvalidContentType", "tls handshake eof"];
+    outage.endpoint.starts_with("https://") && signs.iter().any(|sign| outage.reason.contains(sign))
 }
 
 impl From<settings::Error> for Failure {
@@ -177,6 +223,11 @@ impl From<settings::Error> for Failure {
             }
             E::NoHome => Self::new("no datastore was chosen, and there is no HOME to keep one in")
                 .help("MARGAY_STORE=FILE, or ETCD_ENDPOINTS=URL"),
+            E::NoFolder(folder) => {
+                let folder = folder.display();
+                Self::new(format!("there is no folder {folder} to keep a store in, --store"))
+                    .help(format!("mkdir -p {folder}, or another --store FILE"))
+            }
             E::Contradiction(why) => Self::new("two settings exclude each other").why(why),
         }
     }

@@ -1,6 +1,7 @@
 //! `margay get -w`: a view that follows, for people as rows under a table, for programs as one
 //! line of JSON a change.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use store::resources::{Name, Quarantined, ResourceEvent, Stored};
 
 use super::arguments::Get;
 use super::failure::Failure;
-use super::get::{Table, complain, exported, quarantine_line, unprintable};
+use super::get::{Asked, Table, complain, exported, quarantine_line, unprintable};
 use super::read_documents::once_each;
 use super::session::{Session, spoken};
 use super::table::Layout;
@@ -25,12 +26,8 @@ const SAY_AGAIN: Duration = Duration::from_secs(5);
 
 /// Follows the objects of a kind until somebody stops it: the present ones first, then a line (or
 /// a document) a change. A store that goes away is said once, and gone on with when it returns.
-pub(super) fn follow(
-    session: &Session,
-    get: &Get,
-    kind: Kind,
-    namespace: Option<&str>,
-) -> Result<bool, Failure> {
+pub(super) fn follow(session: &Session, get: &Get, asked: &Asked<'_>) -> Result<bool, Failure> {
+    let &Asked { kind, namespace, ref selection } = asked;
     // A watch waits for what will come, and must not miss where it comes.
     if let Store::Sqlite(store) = &session.store {
         store.create().map_err(|error| Failure::new(error.to_string()))?;
@@ -39,15 +36,33 @@ pub(super) fn follow(
     let mut watch = session.resources.watch(kind, namespace);
     let mut outage = Outage::default();
     let is_wanted = |name: &Name| get.names.is_empty() || get.names.contains(&name.name);
+    // Those shown last with the labels asked for: one that loses them is gone from this view.
+    let mut selected = BTreeSet::new();
     loop {
         let Some(event) = watch.next(WAIT) else { continue };
+        if !matches!(event, ResourceEvent::Disconnected { .. })
+            && let Some(endpoint) = outage.is_over()
+        {
+            complain(&format!("{endpoint} answers again"))?;
+        }
         match event {
             ResourceEvent::Put(stored) if is_wanted(&stored.name) => match stored.judged() {
-                Ok(stored) => view.put(stored)?,
+                Ok(stored) if selection.takes(&stored.object) => {
+                    if !selection.is_everything() {
+                        selected.insert(stored.name.clone());
+                    }
+                    view.put(stored)?;
+                }
+                Ok(stored) if selected.remove(&stored.name) => {
+                    view.deleted(&stored.name, stored.revision)?;
+                }
+                Ok(_) => {}
                 Err(bad) => view.unusable(&bad)?,
             },
             ResourceEvent::Deleted { name, revision } if is_wanted(&name) => {
-                view.deleted(&name, revision)?;
+                if selected.remove(&name) || selection.is_everything() {
+                    view.deleted(&name, revision)?;
+                }
             }
             ResourceEvent::Quarantined(bad) if bad.name.as_ref().is_none_or(is_wanted) => {
                 view.unusable(&bad)?;
@@ -57,7 +72,7 @@ pub(super) fn follow(
             | ResourceEvent::Quarantined(_) => {}
             ResourceEvent::InSync(revision) => view.in_sync(revision)?,
             ResourceEvent::Disconnected { endpoint, error, since } => {
-                if outage.is_to_be_said(since, Instant::now()) {
+                if outage.is_to_be_said(&endpoint, since, Instant::now()) {
                     let seconds = since.elapsed().as_secs();
                     complain(&format!("waiting for {endpoint}: {error}, {seconds} s"))?;
                 }
@@ -71,10 +86,18 @@ pub(super) fn follow(
 #[derive(Default)]
 struct Outage {
     said: Option<Instant>,
+    /// What does not answer, while it does not.
+    endpoint: Option<String>,
 }
 
 impl Outage {
-    fn is_to_be_said(&mut self, since: Instant, now: Instant) -> bool {
+    /// Who answers again, once.
+    fn is_over(&mut self) -> Option<String> {
+        self.endpoint.take()
+    }
+
+    fn is_to_be_said(&mut self, endpoint: &str, since: Instant, now: Instant) -> bool {
+        self.endpoint = Some(endpoint.to_owned());
         let is_known = self.said.is_some_and(|said| said >= since && now - said < SAY_AGAIN);
         if !is_known {
             self.said = Some(now);
@@ -90,6 +113,8 @@ struct View<'s> {
     table: Option<Table>,
     /// Set once the table of what was there at the beginning has been shown.
     layout: Option<Layout>,
+    is_synced: bool,
+    kind: Kind,
     export: bool,
 }
 
@@ -103,14 +128,25 @@ impl<'s> View<'s> {
             Format::Table(headings) => Some(Table::new(kind, headings)?),
             _ => None,
         };
-        Ok(Self { session, format, table, layout: None, export: get.export })
+        Ok(Self {
+            session,
+            format,
+            table,
+            layout: None,
+            is_synced: false,
+            kind,
+            export: get.export,
+        })
     }
 
     fn put(&mut self, stored: Stored) -> Result<(), Failure> {
         let mut as_number = || self.session.as_number();
         if let Some(table) = &mut self.table {
             table.add(&stored.object, &mut as_number);
-            return self.flush_rows();
+            return match self.is_synced && self.layout.is_none() {
+                true => self.start_table(),
+                false => self.flush_rows(),
+            };
         }
         let kind = stored.name.kind;
         let object = exported(stored, self.export);
@@ -157,7 +193,23 @@ impl<'s> View<'s> {
         if matches!(self.format, Format::Json) {
             return emit_line(&json!({"type": "synced", "revision": revision}));
         }
-        let (Some(table), None) = (&self.table, &self.layout) else { return Ok(()) };
+        if self.layout.is_some() {
+            return Ok(());
+        }
+        self.is_synced = true;
+        match &self.table {
+            // The headings wait for the first row, to be as wide as it needs.
+            Some(table) if table.rows.is_empty() => {
+                complain(&format!("no {} yet", self.kind.plural()))?;
+            }
+            _ => self.start_table()?,
+        }
+        Ok(())
+    }
+
+    /// Shows the headings, as wide as the rows so far need, and these rows.
+    fn start_table(&mut self) -> Result<(), Failure> {
+        let Some(table) = &self.table else { return Ok(()) };
         let headings = table.headings();
         let mut layout = Layout::new(&headings, self.session.terminal.width);
         layout.fit(&table.rows);
@@ -216,11 +268,12 @@ mod tests {
         let began = Instant::now();
         let after = |ms: u64| began + Duration::from_millis(ms);
         let mut outage = Outage::default();
-        let mut said = |ms: u64| outage.is_to_be_said(began, after(ms));
+        let mut said = |ms: u64| outage.is_to_be_said("e", began, after(ms));
         assert_eq!([10, 60, 300, 4_900].map(&mut said), [true, false, false, false]);
         assert_eq!([5_011, 6_000, 10_012].map(&mut said), [true, false, true]);
         // The next one is another.
-        assert!(outage.is_to_be_said(after(10_500), after(10_600)));
-        assert!(!outage.is_to_be_said(after(10_500), after(10_700)));
+        assert!(outage.is_to_be_said("e", after(10_500), after(10_600)));
+        assert!(!outage.is_to_be_said("e", after(10_500), after(10_700)));
+        assert_eq!((outage.is_over().as_deref(), outage.is_over()), (Some("e"), None));
     }
 }

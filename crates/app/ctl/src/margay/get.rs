@@ -9,7 +9,7 @@ use store::Store;
 use store::resources::{Error, Name, Quarantined, Stored};
 
 use super::arguments::Get;
-use super::failure::Failure;
+use super::failure::{Failure, next_step};
 use super::follow::follow;
 use super::read_documents::{Input, files, once_each};
 use super::selection::Selection;
@@ -40,8 +40,9 @@ fn show(session: &Session, get: &Get) -> Result<bool, Failure> {
     };
     let kind = kind_of(typed)?;
     let namespace = namespace_of(kind, get);
+    let selection = Selection::read(get.selector.as_deref())?;
     if get.watch {
-        return follow(session, get, kind, namespace);
+        return follow(session, get, &Asked { kind, namespace, selection });
     }
     if !get.names.is_empty() {
         let names = if get.all_namespaces && kind.is_namespaced() {
@@ -53,7 +54,6 @@ fn show(session: &Session, get: &Get) -> Result<bool, Failure> {
         return show_named(session, get, &format, names);
     }
     say_if_absent(session, &format)?;
-    let selection = Selection::read(get.selector.as_deref())?;
     let asked = Asked { kind, namespace, selection };
     match &format {
         Format::Table(headings) => show_table(session, &asked, headings),
@@ -72,10 +72,10 @@ fn say_if_absent(session: &Session, format: &Format) -> Result<(), Failure> {
 }
 
 /// Which objects of a kind are asked for.
-struct Asked<'g> {
-    kind: Kind,
-    namespace: Option<&'g str>,
-    selection: Selection,
+pub(super) struct Asked<'g> {
+    pub(super) kind: Kind,
+    pub(super) namespace: Option<&'g str>,
+    pub(super) selection: Selection,
 }
 
 /// The objects of these names in all namespaces; a name found nowhere stays one of `default`.
@@ -154,7 +154,8 @@ fn show_named(
     {
         return Err(only.into());
     }
-    let first = Failure::new(format!("{} of {n_asked} are not there", missing.len()));
+    let help = missing.first().and_then(next_step);
+    let first = Failure::new(format!("{} of {n_asked} are not there", missing.len())).help_if(help);
     Err(missing.iter().map(ToString::to_string).fold(first, Failure::detail))
 }
 
@@ -246,11 +247,33 @@ fn stream(
     asked: &Asked<'_>,
     format: &Format,
 ) -> Result<bool, Failure> {
+    let quarantined = if session.terminal.width.is_some() {
+        // A person reads it: whether it needs a pager shows when it is complete.
+        let mut text = Vec::new();
+        let quarantined = write_list(session, get, asked, format, &mut text)?;
+        session.terminal.page(&String::from_utf8_lossy(&text))?;
+        quarantined
+    } else {
+        let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        let quarantined = write_list(session, get, asked, format, &mut out)?;
+        out.flush()?;
+        quarantined
+    };
+    name_quarantined(session, &quarantined)
+}
+
+/// Writes the objects asked for as they come, and returns those that cannot be used.
+fn write_list(
+    session: &Session,
+    get: &Get,
+    asked: &Asked<'_>,
+    format: &Format,
+    out: &mut dyn Write,
+) -> Result<Vec<Quarantined>, Failure> {
     let &Asked { kind, namespace, ref selection } = asked;
-    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let mut as_number = || session.as_number();
     let mut quarantined = Vec::new();
-    let writer = ListWriter::new(format, kind, &mut out).map_err(unprintable)?;
+    let writer = ListWriter::new(format, kind, &mut *out).map_err(unprintable)?;
     let Some(mut writer) = writer else {
         let listing = session.resources.list(kind, namespace);
         let listing = listing.map_err(Failure::from)?;
@@ -260,9 +283,8 @@ fn stream(
         let good = good.filter(|stored| selection.takes(&stored.object));
         let objects = good.map(|stored| exported(stored, get.export)).collect();
         let shown = [Shown::List(kind, objects, listing.revision)];
-        output::print(format, &shown, &mut as_number, &mut out).map_err(unprintable)?;
-        out.flush()?;
-        return name_quarantined(session, &quarantined);
+        output::print(format, &shown, &mut as_number, out).map_err(unprintable)?;
+        return Ok(quarantined);
     };
     let mut written = Ok(());
     let listed = session.resources.each(kind, namespace, |one| {
@@ -282,8 +304,7 @@ fn stream(
     let revision = listed.map_err(Failure::from)?;
     writer.finish(revision)?;
     out.write_all(line_end(format))?;
-    out.flush()?;
-    name_quarantined(session, &quarantined)
+    Ok(quarantined)
 }
 
 /// Bad objects never hide the good ones, and are never hidden themselves.

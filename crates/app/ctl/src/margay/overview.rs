@@ -38,8 +38,16 @@ fn describe(terminal: Terminal, choice: &Choice) -> (String, bool) {
     let why = &choice.why;
     match &choice.datastore {
         Datastore::Embedded(path) => {
-            let state = if path.exists() { "" } else { ", made by the first write" };
-            (format!("{}  ({why}{state})", path.display()), true)
+            let read = crate::datastore::open(&choice.datastore).and_then(|store| match &store {
+                store::Store::Sqlite(file) if file.is_absent() => Ok(None),
+                store => store.get("/calico/").map(|(_, revision)| Some(revision)),
+            });
+            match read {
+                Ok(None) => (format!("{}  ({why}, made by the first write)", path.display()), true),
+                Ok(Some(_)) => (format!("{}  ({why})", path.display()), true),
+                // The error names the file.
+                Err(error) => (format!("{} {error}  ({why})", terminal.mark(Mark::Broken)), false),
+            }
         }
         Datastore::Etcd(settings) => {
             let adjust = |config: &mut Config| config.waiting = Some(say_waiting);

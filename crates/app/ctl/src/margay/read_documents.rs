@@ -1,13 +1,14 @@
 //! Documents from files, with every problem of all of them said at once and where it stands.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use api::{Kind, Problem};
 use serde_json::Value;
-use store::resources::Name;
+use store::resources::{Error, Name};
 
 use super::arguments::Files;
-use super::failure::Failure;
+use super::failure::{Failure, listing, next_step};
 use super::session::{DEFAULT_NAMESPACE, spoken};
 use crate::documents::{Calico, Documents, Loaded, Origin};
 
@@ -31,7 +32,7 @@ impl Input {
         let mut input = Self::default();
         let mut faults = Vec::new();
         for path in files.filename.iter().chain(&files.bare) {
-            let mut documents = Documents::read(path, files.recursive);
+            let mut documents = Documents::read_with_lists(path, files.recursive);
             let is_empty = |calico: &Calico| matches!(calico, Calico::Empty(_));
             documents.faults.retain(|fault| !(files.skip_empty && is_empty(&fault.calico)));
             // Those of an object are said together with its other problems.
@@ -63,7 +64,7 @@ impl Input {
                 faults.extend(input.describe(given, &problems));
             }
         }
-        let first = Failure::new("the documents cannot be used; nothing was written");
+        let first = Failure::new("the documents cannot be used");
         Err(faults.into_iter().fold(first, Failure::detail))
     }
 
@@ -125,7 +126,11 @@ impl Input {
     /// The lines that say what is wrong with one object.
     pub(crate) fn describe(&self, given: &Given, problems: &[Problem]) -> Vec<String> {
         let at = self.place(&given.from, "");
-        let title = format!("{} ({at}) is not valid", spoken(&given.name));
+        let name = match given.name.name.as_str() {
+            "" => format!("{} without a name", given.name.kind),
+            _ => spoken(&given.name),
+        };
+        let title = format!("{name} ({at}) is not valid");
         let mut problems = once_each(problems);
         // Whoever mends them goes through the file from top to bottom.
         problems.sort_by_cached_key(|problem| self.line(&given.from, &problem.path));
@@ -136,22 +141,74 @@ impl Input {
     }
 }
 
-/// Where the field of the first of the problems is explained.
+/// The lines that say why a write of an object is refused, and what to do about it. The rules
+/// about the object alone are asked as well: what the store has against it comes first there,
+/// and would hide them.
+pub(crate) fn refusal(
+    input: &Input,
+    given: &Given,
+    error: &Error,
+) -> (Vec<String>, Option<String>) {
+    if let Error::Invalid { problems, .. } = error {
+        let problems = all_problems(given.name.kind, &given.object, problems);
+        return (input.describe(given, &problems), field_help(given.name.kind, &problems));
+    }
+    let (name, text) = (spoken(&given.name), error.to_string());
+    let at = input.place(&given.from, "");
+    let mut lines = vec![match text.starts_with(&name) {
+        true => format!("{text}  ({at})"),
+        false => format!("{name} ({at}): {text}"),
+    }];
+    let problems = model::validate::validate(given.name.kind, &given.object);
+    if !problems.is_empty() {
+        lines.extend(input.describe(given, &problems));
+    }
+    let help = match error {
+        Error::NotFound(missing) if *missing == given.name => {
+            Some("margay apply makes what does not exist".to_owned())
+        }
+        Error::NotFound(missing) => Some(format!(
+            "make the {} first; {} shows those there are",
+            missing.kind,
+            listing(missing)
+        )),
+        error => next_step(error),
+    };
+    (lines, help)
+}
+
+/// The problems of an object by itself, and behind them those that other objects are part of.
+pub(crate) fn all_problems(kind: Kind, object: &Value, found: &[Problem]) -> Vec<Problem> {
+    let mut all = model::validate::validate(kind, object);
+    let paths: BTreeSet<String> = all.iter().map(|problem| problem.path.clone()).collect();
+    let is_new = |problem: &&Problem| is_between(problem) || !paths.contains(&problem.path);
+    all.extend(found.iter().filter(is_new).cloned());
+    all
+}
+
+/// Whether it is about two objects: then it stands beside what is wrong with the field itself.
+pub(crate) fn is_between(problem: &Problem) -> bool {
+    problem.message.contains(" overlaps ")
+}
+
+/// Where the field of the first of the problems is explained, or the last on the way to it that
+/// there is.
 pub(crate) fn field_help(kind: Kind, problems: &[Problem]) -> Option<String> {
-    let path = &problems.first()?.path;
-    let names: Vec<&str> =
-        path.split('.').map(|step| step.split('[').next().unwrap_or(step)).collect();
-    Some(format!("margay help field {kind}.{}", names.join(".")))
+    let known = super::explain_field::known_part(kind, &problems.first()?.path);
+    Some(match known.as_str() {
+        "" => format!("margay help field {kind}"),
+        known => format!("margay help field {kind}.{known}"),
+    })
 }
 
 /// Calico reports some faults twice, in two naming schemes; people need each once.
 pub(crate) fn once_each(problems: &[Problem]) -> Vec<&Problem> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let mut kept: Vec<&Problem> = Vec::new();
     for problem in problems {
         // Rules about a whole spec share its path, and each says something else.
         let is_of_many = matches!(problem.path.as_str(), "" | "spec" | "metadata");
-        let message = if is_of_many { problem.message.as_str() } else { "" };
+        let message = if is_of_many || is_between(problem) { problem.message.as_str() } else { "" };
         if seen.insert((problem.path.as_str(), message)) {
             kept.push(problem);
         }

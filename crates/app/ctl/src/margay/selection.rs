@@ -25,6 +25,11 @@ impl Selection {
         Ok(Self(Some(parsed)))
     }
 
+    /// Whether no labels are asked for.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Whether the labels of an object are those asked for.
     pub(crate) fn takes(&self, object: &Value) -> bool {
         let Some(selector) = &self.0 else { return true };

@@ -39,7 +39,7 @@ pub(crate) fn show(terminal: Terminal, headings: &[&str], rows: &[Vec<String>]) 
 pub(crate) struct Layout {
     /// None for a column that is left out.
     widths: Vec<Option<usize>>,
-    /// Columns that say which object a row is about.
+    /// Columns that say which object a row is about, or when: a part of them says nothing.
     is_name: Vec<bool>,
     width: Option<usize>,
     is_settled: bool,
@@ -49,7 +49,7 @@ impl Layout {
     /// Columns as wide as their headings.
     pub(crate) fn new(headings: &[String], width: Option<usize>) -> Self {
         let mut is_name: Vec<bool> =
-            headings.iter().map(|name| name == "NAME" || name == "NAMESPACE").collect();
+            headings.iter().map(|name| ["NAME", "NAMESPACE", "TIME"].contains(&&**name)).collect();
         if let Some(first) = is_name.first_mut() {
             *first = true;
         }

@@ -106,6 +106,11 @@ impl Terminal {
         }
     }
 
+    /// Whether colours show.
+    pub(crate) fn has_colour(self) -> bool {
+        self.has_colour
+    }
+
     /// Writes the text, through a pager if it is longer than the screen.
     pub(crate) fn page(self, text: &str) -> io::Result<()> {
         let is_long = self.height.is_some_and(|height| text.lines().count() >= height);

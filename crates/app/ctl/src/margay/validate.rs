@@ -7,7 +7,7 @@ use model::prepare::{Context, Neighbours, Refusal, prepare_create};
 
 use super::arguments::Files;
 use super::failure::Failure;
-use super::read_documents::{Given, Input, field_help};
+use super::read_documents::{Given, Input, field_help, is_between};
 use super::terminal::{Mark, Terminal};
 
 /// Checks documents; true when all are good.
@@ -18,9 +18,7 @@ pub(crate) fn run(terminal: Terminal, files: &Files) -> Result<bool, Failure> {
     let mut help = None;
     for (index, given) in input.objects.iter().enumerate() {
         let mut problems = model::validate::validate(given.name.kind, &given.object);
-        if problems.is_empty() {
-            problems = contradictions(given, &input.objects[..index]);
-        }
+        problems.extend(contradictions(given, &input.objects[..index]));
         if !problems.is_empty() {
             n_bad += 1;
             help = help.or_else(|| field_help(given.name.kind, &problems));
@@ -57,11 +55,8 @@ fn contradictions(given: &Given, earlier: &[Given]) -> Vec<Problem> {
     }
     let context =
         Context { uid: String::new(), now: String::new(), default_namespace: String::new() };
-    let judged = |neighbours: &Neighbours| {
-        prepare_create(Kind::IpPool, object.clone(), &context, neighbours).err()
-    };
-    match judged(&neighbours) {
-        Some(Refusal::Invalid(problems)) if judged(&Neighbours::default()).is_none() => problems,
+    match prepare_create(Kind::IpPool, object, &context, &neighbours) {
+        Err(Refusal::Invalid(problems)) => problems.into_iter().filter(is_between).collect(),
         _ => Vec::new(),
     }
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use store::resources::{Applied, Error, Name, Together, Verb, Written};
 
 use super::arguments::{Delete, Label, Patch, PatchType, Structured, Write};
-use super::failure::Failure;
-use super::read_documents::{Given, Input, field_help, files, once_each};
+use super::failure::{Failure, next_step};
+use super::read_documents::{Given, Input, all_problems, field_help, files, once_each, refusal};
 use super::recorder::Recorded;
 use super::session::{Session, kind_of, name_of, spoken};
 use super::terminal::Mark;
@@ -25,7 +25,7 @@ pub(crate) fn documents(
     if write.is_dry() {
         return super::dry_run::run(session, verb, write, skips_existing);
     }
-    let input = Input::read(&write.files)?;
+    let input = Input::read(&write.files).map_err(Failure::nothing_was_written)?;
     let mut account = Account::default();
     let mut pending: Vec<&Given> = input.objects.iter().collect();
     refuse_before_first_write(session, &input, &mut account)?;
@@ -45,7 +45,7 @@ pub(crate) fn documents(
                     account.n_skipped += 1;
                 }
                 Ok(written) => account.add(written),
-                Err(error) => account.refuse(&input, given, error),
+                Err(error) => account.refuse(&input, given, &error),
             }
         }
         // What was held up only by objects that are to be skipped gets another turn.
@@ -75,7 +75,7 @@ fn refuse_before_first_write(
     for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
         match preview {
             Ok(_) => account.n_untried += 1,
-            Err(error) => account.refuse(input, given, error),
+            Err(error) => account.refuse(input, given, &error),
         }
     }
     if account.refused.is_empty() {
@@ -117,19 +117,11 @@ impl Account {
         }
     }
 
-    fn refuse(&mut self, input: &Input, given: &Given, error: Error) {
-        self.is_uncertain |= is_lost(&error);
-        if let Error::Invalid { problems, .. } = &error {
-            self.refused.extend(input.describe(given, problems));
-            self.help = field_help(given.name.kind, problems);
-            return;
-        }
-        let (name, error) = (spoken(&given.name), error.to_string());
-        let at = input.place(&given.from, "");
-        self.refused.push(match error.starts_with(&name) {
-            true => format!("{error}  ({at})"),
-            false => format!("{name} ({at}): {error}"),
-        });
+    fn refuse(&mut self, input: &Input, given: &Given, error: &Error) {
+        self.is_uncertain |= is_lost(error);
+        let (lines, help) = refusal(input, given, error);
+        self.refused.extend(lines);
+        self.help = self.help.take().or(help);
     }
 
     fn counts(&self) -> [(usize, &'static str); 5] {
@@ -227,8 +219,8 @@ pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure
             let missing = session.resources.get(name).err().filter(Error::is_not_found);
             account.refused.extend(missing.map(|error| error.to_string()));
         }
-        account.help = Some("--skip-not-exists passes over what is not there".to_owned());
         if !account.refused.is_empty() {
+            account.help = Some("--skip-not-exists passes over what is not there".to_owned());
             account.n_untried = names.len() - account.refused.len();
             return account.finish(session, None);
         }
@@ -247,6 +239,7 @@ pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure
                 account.is_unfinished |= matches!(error, Error::Unfinished { .. });
                 account.is_uncertain |= is_lost(&error);
                 account.refused.push(error.to_string());
+                account.help = account.help.or_else(|| next_step(&error));
             }
         }
     }
@@ -299,7 +292,14 @@ pub(crate) fn patch(session: &Session, patch: &Patch) -> Result<bool, Failure> {
         patched.map_err(|error| {
             Failure::new(format!("the patch does not fit, {}", spoken(&name)))
                 .why(error.to_string())
-                .help("--type merge or --type json reads the patch in another way")
+                .help(match patch.kind_of_patch {
+                    PatchType::Json => format!(
+                        "paths are those of the object: margay get {} {} -o json",
+                        name.kind.plural(),
+                        name.name
+                    ),
+                    _ => "--type merge or --type json reads the patch in another way".to_owned(),
+                })
         })
     })
 }
@@ -369,6 +369,7 @@ fn edit(
                 std::thread::sleep(Duration::from_millis(attempt * 2 + own_ms));
             }
             Err(Error::Invalid { problems, .. }) => {
+                let problems = all_problems(name.kind, &decoded, &problems);
                 return Err(would_be_invalid(name, &problems));
             }
             Err(error) => return Err(failed(session, error)),
@@ -399,7 +400,9 @@ pub(crate) fn replace_one(session: &Session, name: &Name, object: Value) -> Resu
             account.add(written);
             account.finish(session, None)
         }
-        Err(Error::Invalid { problems, .. }) => Err(would_be_invalid(name, &problems)),
+        Err(Error::Invalid { problems, .. }) => {
+            Err(would_be_invalid(name, &all_problems(name.kind, &object, &problems)))
+        }
         Err(error) => Err(failed(session, error)),
     }
 }
