@@ -63,6 +63,9 @@ pub(crate) struct Dataplane {
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
     /// them is out of date.
     ahead: BTreeMap<String, i64>,
+    /// Whether everything was read once. Until then nothing in the kernel is touched: what looks
+    /// superfluous may belong to a sandbox that was not read yet.
+    is_complete: bool,
 }
 
 /// Why a node cannot be served.
@@ -96,6 +99,7 @@ impl Node {
             changed: Changed { routes: true, filter: true },
             findings: Vec::new(),
             ahead: BTreeMap::new(),
+            is_complete: false,
         };
         Ok(Self {
             name: settings.name.clone(),
@@ -132,6 +136,7 @@ impl Node {
                 dataplane.changed |= changed;
             }
         }
+        dataplane.is_complete = true;
         Ok(())
     }
 
@@ -164,6 +169,9 @@ impl Node {
     pub(crate) fn flush(&self) -> Result<(), kernel::Error> {
         let mut dataplane = self.dataplane();
         let dataplane = &mut *dataplane;
+        if !dataplane.is_complete {
+            return Ok(());
+        }
         let changed = std::mem::take(&mut dataplane.changed);
         let began = Instant::now();
         let result = dataplane.apply(changed);
@@ -224,6 +232,7 @@ impl Node {
 
     /// The watch has delivered everything up to a revision; the first time, that is all there is.
     pub(crate) fn in_sync(&self, revision: i64, is_first: bool) {
+        self.dataplane().is_complete = true;
         let mut view = self.view();
         for prefix in ["/calico/ipam/v2/", "/calico/resources/v3/projectcalico.org/"] {
             match is_first {
