@@ -109,11 +109,14 @@ impl Call {
         if !absent.is_empty() {
             return Err(missing(&absent));
         }
+        // What a command is not about is not checked, so it is not passed on either.
+        let is_about_one = matches!(command, Command::Add | Command::Del | Command::Check);
+        let of_one = |name: &str| if is_about_one { variable(name) } else { String::new() };
         let mut call = Self {
             command,
-            container: variable("CNI_CONTAINERID"),
-            netns: variable("CNI_NETNS"),
-            interface: variable("CNI_IFNAME"),
+            container: of_one("CNI_CONTAINERID"),
+            netns: of_one("CNI_NETNS"),
+            interface: of_one("CNI_IFNAME"),
             arguments: BTreeMap::new(),
             path: variable("CNI_PATH"),
             version: Version::V1_1_0,
@@ -123,7 +126,7 @@ impl Call {
             return Ok(call);
         }
         call.configuration = read_configuration(input)?;
-        if !matches!(command, Command::Gc | Command::Status) {
+        if is_about_one {
             check_container(&call.container)?;
             check_interface(&call.interface)?;
         }
@@ -223,4 +226,18 @@ fn split_arguments(text: &str) -> Result<BTreeMap<String, String>, Failure> {
             None => Err(Failure::plugin(format!("ARGS: invalid pair {pair:?}"))),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_about_no_container_has_none() {
+        let set =
+            [("CNI_COMMAND", "STATUS"), ("CNI_CONTAINERID", "\u{fc}\u{fc}"), ("CNI_IFNAME", "/")];
+        let environment = set.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let call = Call::read(&environment, br#"{"cniVersion":"1.1.0","name":"n"}"#).unwrap();
+        assert_eq!((call.container.as_str(), call.interface.as_str()), ("", ""));
+    }
 }
