@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
     let name = arguments.node.clone().unwrap_or_else(|| {
         rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
     });
-    let store = register::open_store(arguments)?;
+    let store = register::open_store()?;
     register::register(&store, &name, &arguments.address)?;
     let settings = Settings { name, state: arguments.state_dir.clone(), has_agent: true };
     let node = Arc::new(Node::open(&settings, store)?);

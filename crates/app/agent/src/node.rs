@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use host::events::Events;
 use host::journal::Journal;
 use intent::{Changed, Inputs};
-use ipam::{Moment, Plan, Planned, Planner, View};
+use ipam::{Plan, Planned, Planner, View};
 use kernel::{Netlink, Netns};
 use sandbox::life::Step;
 use store::Store;
@@ -299,10 +299,4 @@ impl Dataplane {
         }
         Ok(())
     }
-}
-
-/// The present time.
-pub(crate) fn now() -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_nanoseconds(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -1,41 +1,37 @@
 //! How an agent introduces itself: to the datastore as a Node, and to whoever started it.
 
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
 
 use api::Kind;
+use host::bounded;
 use net::Cidr;
 use sandbox::claim::resource_key;
 use serde_json::{Value, json};
 use store::resources::{Manner, Resources};
+use store::settings::Surroundings;
 use store::{Committed, Compare, Op, Store, Txn};
 
-use crate::arguments::Arguments;
 use crate::dataplane::Error;
-use crate::node::now;
 
 /// How often a Node that others change meanwhile is tried.
 const TRIES: usize = 20;
 
-/// The datastore that the environment names.
-pub(crate) fn open_store(arguments: &Arguments) -> Result<Store, Error> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    if let Some(endpoints) = set("ETCD_ENDPOINTS") {
-        let pem = |name: &str| set(name).map(|file| store::etcd::Pem::File(PathBuf::from(file)));
-        let config = store::etcd::Config {
-            endpoints: endpoints.split(',').map(|it| it.trim().to_owned()).collect(),
-            user: set("ETCD_USERNAME"),
-            password: set("ETCD_PASSWORD"),
-            ca: pem("ETCD_CA_CERT_FILE"),
-            certificate: pem("ETCD_CERT_FILE"),
-            key: pem("ETCD_KEY_FILE"),
-            ..store::etcd::Config::default()
-        };
-        return Ok(Store::Etcd(store::etcd::Store::new(config)?));
+/// The datastore that file and environment choose, by the rules of the command line: what `margay
+/// get` shows on this host is what its agent acts on.
+pub(crate) fn open_store() -> Result<Store, Error> {
+    let surroundings = Surroundings {
+        config: None,
+        store: None,
+        variable: &|name| std::env::var_os(name),
+        read: &|path| bounded::read_file(path, bounded::SETTINGS_BYTES_MAX),
+        is_root: rustix::process::geteuid().is_root(),
+    };
+    let choice = surroundings.choose().map_err(|error| Error::Settings(error.to_string()))?;
+    let store = choice.datastore.open()?;
+    if let Store::Sqlite(file) = &store {
+        file.create()?;
     }
-    let path = set("MARGAY_STORE").map(PathBuf::from);
-    let path = path.unwrap_or_else(|| arguments.state_dir.join("store.db"));
-    Ok(Store::Sqlite(store::sqlite::Store::open(path)?))
+    Ok(store)
 }
 
 /// Makes the Node, or gives it these addresses. What else it says stays.
@@ -75,7 +71,7 @@ fn node_object(stored: Option<&Value>, name: &str, addresses: &[Cidr]) -> Value 
             "metadata": {
                 "name": name,
                 "uid": uuid::Uuid::new_v4().to_string(),
-                "creationTimestamp": now().text(),
+                "creationTimestamp": store::ipam::now().text(),
             },
             "spec": {},
         })

@@ -17,6 +17,7 @@ use sandbox::netconf::{MTU_FILE, NetConf};
 use serde_json::Value;
 use store::Store;
 use store::ipam::Driver;
+use store::settings::{Datastore, EtcdSettings};
 
 use crate::addresses::unavailable;
 use crate::node::{Node, Settings};
@@ -232,7 +233,7 @@ fn mtu(conf: &NetConf) -> Result<Option<u32>, Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !conf.require_mtu_file => Ok(None),
         Err(error) => Err(Failure::plugin(format!(
             "failed to read MTU file: open {MTU_FILE}: {}",
-            plain(&error)
+            text::plain_reason(&error)
         ))),
     }
 }
@@ -245,7 +246,7 @@ fn node_name(conf: &NetConf, is_ipam: bool) -> Result<String, Failure> {
     if let Err(error) = &file
         && !is_optional
     {
-        let reason = plain(error);
+        let reason = text::plain_reason(error);
         return Err(Failure::plugin(format!(
             "stat {path}: {reason}: check that the calico/node container is running and has \
              mounted /var/lib/calico/"
@@ -256,15 +257,6 @@ fn node_name(conf: &NetConf, is_ipam: bool) -> Result<String, Failure> {
     let host = rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase();
     let names = [conf.nodename.clone(), from_file, conf.hostname.clone(), host];
     Ok(names.into_iter().find(|name| !name.is_empty()).unwrap_or_default())
-}
-
-/// An error of the operating system as Calico's users know it.
-fn plain(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "no such file or directory".to_owned(),
-        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
-    }
 }
 
 fn state_folder() -> PathBuf {
@@ -281,24 +273,16 @@ fn lock(state: &Path) -> io::Result<File> {
 
 /// The datastore that a network configuration names.
 fn open_store(conf: &NetConf) -> Result<Store, Failure> {
-    let opened = match conf.datastore_type.as_str() {
-        "kubernetes" => {
-            return Err(Failure::new(Code::UnsupportedField, "datastore_type: kubernetes")
-                .with_details("the Kubernetes datastore is not served yet; use etcdv3"));
-        }
-        _ if conf.names_etcd() => {
-            check_files(conf)?;
-            open_etcd(conf)
-        }
-        _ => {
-            let path = match conf.store.is_empty() {
-                true => state_folder().join("store.db"),
-                false => PathBuf::from(&conf.store),
-            };
-            store::sqlite::Store::open(path).map(Store::Sqlite)
-        }
+    if conf.datastore_type == "kubernetes" {
+        return Err(Failure::new(Code::UnsupportedField, "datastore_type: kubernetes")
+            .with_details("the Kubernetes datastore is not served yet; use etcdv3"));
+    }
+    let datastore = match conf.names_etcd() {
+        true => Datastore::Etcd(Box::new(etcd_settings(conf)?)),
+        false if conf.store.is_empty() => Datastore::Embedded(state_folder().join("store.db")),
+        false => Datastore::Embedded(PathBuf::from(&conf.store)),
     };
-    opened.map_err(|error| unusable(&error))
+    datastore.open().map_err(|error| unusable(&error))
 }
 
 fn unusable(why: &dyn std::fmt::Display) -> Failure {
@@ -306,40 +290,26 @@ fn unusable(why: &dyn std::fmt::Display) -> Failure {
         .with_details("mend the fields about the datastore in the network configuration")
 }
 
-/// Named files must be there, even where the endpoints have no use for them.
-fn check_files(conf: &NetConf) -> Result<(), Failure> {
+fn etcd_settings(conf: &NetConf) -> Result<EtcdSettings, Failure> {
+    let mut endpoints = conf.etcd_endpoints.clone();
+    if endpoints.is_empty() && !conf.etcd_authority.is_empty() {
+        let scheme = if conf.etcd_scheme.is_empty() { "http" } else { &conf.etcd_scheme };
+        endpoints = format!("{scheme}://{}", conf.etcd_authority);
+    }
+    // Named files must be there, even where the endpoints have no use for them.
     let named = [&conf.etcd_cert_file, &conf.etcd_key_file, &conf.etcd_ca_cert_file];
     for file in named.into_iter().filter(|file| !file.is_empty()) {
         File::open(file).map_err(|error| {
-            let why = plain(&error);
+            let why = text::plain_reason(&error);
             unusable(&format!("could not initialize etcdv3 client: open {file}: {why}"))
         })?;
     }
-    Ok(())
-}
-
-fn open_etcd(conf: &NetConf) -> Result<Store, store::Error> {
-    let pem =
-        |file: &String| (!file.is_empty()).then(|| store::etcd::Pem::File(PathBuf::from(file)));
-    let mut endpoints: Vec<String> = conf
-        .etcd_endpoints
-        .split(',')
-        .map(str::trim)
-        .filter(|endpoint| !endpoint.is_empty())
-        .map(str::to_owned)
-        .collect();
-    if endpoints.is_empty() && !conf.etcd_authority.is_empty() {
-        let scheme = if conf.etcd_scheme.is_empty() { "http" } else { &conf.etcd_scheme };
-        endpoints.push(format!("{scheme}://{}", conf.etcd_authority));
-    }
-    let discovery = conf.etcd_discovery_srv.clone();
-    let config = store::etcd::Config {
+    Ok(EtcdSettings {
         endpoints,
-        discovery_srv: (!discovery.is_empty()).then_some(discovery),
-        ca: pem(&conf.etcd_ca_cert_file),
-        certificate: pem(&conf.etcd_cert_file),
-        key: pem(&conf.etcd_key_file),
-        ..store::etcd::Config::default()
-    };
-    store::etcd::Store::new(config).map(Store::Etcd)
+        discovery_srv: conf.etcd_discovery_srv.clone(),
+        cert_file: conf.etcd_cert_file.clone(),
+        key_file: conf.etcd_key_file.clone(),
+        ca_cert_file: conf.etcd_ca_cert_file.clone(),
+        ..EtcdSettings::default()
+    })
 }

@@ -18,7 +18,7 @@ use api::{Kind, Problem, Stage};
 use serde_json::Value;
 use text::yaml::{self, Places, Position, Step};
 
-use crate::bounded;
+use host::bounded;
 
 /// The version that all kinds are of.
 pub const API_VERSION: &str = "projectcalico.org/v3";
@@ -213,7 +213,7 @@ impl Documents {
     }
 
     fn unreadable(&mut self, name: &str, step: &str, error: &io::Error) {
-        let reason = reason(error);
+        let reason = text::plain_reason(error);
         self.faults.push(Fault {
             file: name.to_owned(),
             position: None,
@@ -237,17 +237,6 @@ fn syntax_message(bytes: &[u8], error: &yaml::Error) -> String {
 
 /// Far more than any file of documents; without an end, a device would fill the memory.
 const FILE_BYTES_MAX: u64 = 1 << 30;
-
-/// The system's words for a fault, without Rust's number behind them.
-pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(first) => first.to_lowercase().chain(letters).collect(),
-        None => text.to_owned(),
-    }
-}
 
 type Found = Result<PathBuf, (PathBuf, io::Error)>;
 

@@ -4,14 +4,12 @@
 //! it has a face of its own. Both read documents, print tables and talk to the datastore with
 //! the same code.
 
-mod bounded;
 pub mod calicoctl;
 mod clock;
+mod cluster;
 pub mod columns;
-mod datastore;
 pub mod documents;
 pub mod margay;
 pub mod output;
-pub mod settings;
 mod table;
 mod templates;

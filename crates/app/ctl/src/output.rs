@@ -8,10 +8,10 @@ use std::io::{self, Write};
 use api::Kind;
 use serde_json::{Value, json};
 
-use crate::bounded;
 use crate::columns::{self, Column};
-use crate::documents::{API_VERSION, reason};
+use crate::documents::API_VERSION;
 use crate::table::Columns;
+use host::bounded;
 
 /// How to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,8 +142,9 @@ pub fn print(
         }
         Format::Template(template) => crate::templates::print(template, results, as_number, out),
         Format::TemplateFile(file) => {
-            let template = read_template(file)
-                .map_err(|error| Error::Format(format!("open {file}: {}", reason(&error))))?;
+            let template = read_template(file).map_err(|error| {
+                Error::Format(format!("open {file}: {}", text::plain_reason(&error)))
+            })?;
             crate::templates::print(&template, results, as_number, out)
         }
     }

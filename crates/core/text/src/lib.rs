@@ -16,3 +16,15 @@ pub mod number;
 pub mod patch;
 pub mod template;
 pub mod yaml;
+
+/// The system's words for a fault, as they stand in a sentence: without a capital, and without
+/// Rust's number behind them.
+pub fn plain_reason(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_lowercase().chain(letters).collect(),
+        None => text.to_owned(),
+    }
+}

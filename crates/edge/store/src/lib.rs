@@ -13,6 +13,7 @@ mod foreign;
 pub mod ipam;
 mod key_range;
 pub mod resources;
+pub mod settings;
 pub mod sqlite;
 mod watch;
 

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+mod open;
+
 /// Where calicoctl looks when no file is named.
 pub const CALICO_CONFIG_FILE: &str = "/etc/calico/calicoctl.cfg";
 
@@ -317,11 +319,11 @@ impl Surroundings<'_> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
-    Error::NoFile(path.into(), crate::documents::reason(error))
+    Error::NoFile(path.into(), text::plain_reason(error))
 }
 
 /// The text without user and password in URLs.
-pub(crate) fn without_secrets(text: &str) -> String {
+pub fn without_secrets(text: &str) -> String {
     let masked = text.split("://").enumerate().map(|(index, part)| {
         let end = part.find(['/', ',']).unwrap_or(part.len());
         match part[..end].rfind('@').filter(|_| index > 0) {

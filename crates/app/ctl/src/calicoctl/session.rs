@@ -11,9 +11,9 @@ use store::resources::{Manner, Name, Quarantined, Resources};
 
 use super::arguments::Parsed;
 use super::stop::Stop;
-use crate::bounded;
-use crate::settings::{CALICO_CONFIG_FILE, Surroundings};
 use api::EMULATED_CALICO_VERSION;
+use host::bounded;
+use store::settings::{CALICO_CONFIG_FILE, Surroundings};
 
 /// One run of a command.
 pub(crate) struct Session<'s> {
@@ -60,7 +60,7 @@ impl<'s> Datastore<'s> {
     /// The AS number that nodes without one of their own have.
     pub(crate) fn as_number(&self) -> String {
         match self.open() {
-            Ok(resources) => crate::datastore::cluster_as_number(resources),
+            Ok(resources) => crate::cluster::as_number(resources),
             Err(_) => "unknown".to_owned(),
         }
     }
@@ -75,7 +75,7 @@ fn open(config: Option<&str>) -> Result<Store, String> {
         is_root: rustix::process::geteuid().is_root(),
     };
     let choice = surroundings.choose().map_err(|error| error.to_string())?;
-    crate::datastore::open(&choice.datastore).map_err(|error| error.to_string())
+    choice.datastore.open().map_err(|error| error.to_string())
 }
 
 impl Session<'_> {

@@ -149,7 +149,7 @@ impl Draft {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
-                let reason = crate::documents::reason(&error);
+                let reason = text::plain_reason(&error);
                 return Err(not_changed(&format!("cannot be read ({reason})")));
             }
         }
@@ -186,7 +186,7 @@ fn new_file(path: &Path, text: &str) -> io::Result<()> {
 
 fn unusable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(format!("the text to edit cannot be kept, {}", path.display()))
-        .why(crate::documents::reason(error))
+        .why(text::plain_reason(error))
         .help("TMPDIR names another folder")
 }
 
@@ -199,8 +199,7 @@ fn open_editor(path: &Path) -> Result<(), Failure> {
         Ok(status) if status.success() => Ok(()),
         failed => {
             let _ = fs::remove_file(path);
-            let why =
-                failed.map_or_else(|error| crate::documents::reason(&error), |s| s.to_string());
+            let why = failed.map_or_else(|error| text::plain_reason(&error), |s| s.to_string());
             Err(Failure::new(format!("the editor did not end well, {editor}; nothing was written"))
                 .why(why)
                 .help("EDITOR=nano margay edit …"))

@@ -6,9 +6,9 @@ use std::fmt;
 use std::io;
 
 use store::resources;
+use store::settings;
 
 use super::terminal::printable_line;
-use crate::settings;
 
 /// The exit code of a difference found or of something degraded.
 pub(crate) const DIFFERENT: u8 = 1;

@@ -6,7 +6,7 @@ use super::arguments::Place;
 use super::session::{say_waiting, with_surroundings};
 use super::status;
 use super::terminal::{Colour, Mark, Terminal};
-use crate::settings::{Choice, Datastore, without_secrets};
+use store::settings::{Choice, Datastore, without_secrets};
 
 /// The text of the overview, and whether the datastore can be used. It opens nothing that is not
 /// there: looking must not leave traces.
@@ -38,7 +38,7 @@ fn describe(terminal: Terminal, choice: &Choice) -> (String, bool) {
     let why = &choice.why;
     match &choice.datastore {
         Datastore::Embedded(path) => {
-            let read = crate::datastore::open(&choice.datastore).and_then(|store| match &store {
+            let read = choice.datastore.open().and_then(|store| match &store {
                 store::Store::Sqlite(file) if file.is_absent() => Ok(None),
                 store => store.get("/calico/").map(|(_, revision)| Some(revision)),
             });
@@ -51,7 +51,9 @@ fn describe(terminal: Terminal, choice: &Choice) -> (String, bool) {
         }
         Datastore::Etcd(settings) => {
             let adjust = |config: &mut Config| config.waiting = Some(say_waiting);
-            let reached = crate::datastore::open_with(&choice.datastore, None, adjust)
+            let reached = choice
+                .datastore
+                .open_with(None, adjust)
                 .and_then(|store| store.get("/calico/").map(|(_, revision)| revision));
             let place = match settings.endpoints.as_str() {
                 "" => settings.discovery_srv.clone(),

@@ -14,9 +14,9 @@ use super::failure::Failure;
 use super::history::History;
 use super::recorder::{Recorded, Recorder};
 use super::terminal::Terminal;
-use crate::bounded;
-use crate::settings::Surroundings;
 use api::EMULATED_CALICO_VERSION;
+use host::bounded;
+use store::settings::Surroundings;
 
 /// The namespace of objects that name none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
@@ -43,7 +43,7 @@ impl Session {
     ) -> Result<Self, Failure> {
         with_surroundings(place, |surroundings| {
             let choice = surroundings.choose()?;
-            let store = crate::datastore::open_with(&choice.datastore, Some(say_locked), adjust)?;
+            let store = choice.datastore.open_with(Some(say_locked), adjust)?;
             let manner = Manner {
                 calico_version: EMULATED_CALICO_VERSION.to_owned(),
                 rewrite_unchanged: false,
@@ -57,7 +57,7 @@ impl Session {
 
     /// The AS number of nodes that have none of their own.
     pub(crate) fn as_number(&self) -> String {
-        crate::datastore::cluster_as_number(&self.resources)
+        crate::cluster::as_number(&self.resources)
     }
 
     /// The identifier of the cluster whose datastore this is, once it has one.
