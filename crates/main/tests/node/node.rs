@@ -255,7 +255,7 @@ pub(crate) fn kill(process: i32) {
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited too long: {what}");
+        assert!(started.elapsed() < Duration::from_secs(120), "waited too long: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -162,7 +162,7 @@ fn a_namespace_that_ended_takes_its_peer_along() {
     drop(pod);
     let is_gone = |event: &Event| matches!(event, Event::LinkGone(l) if l.index == made.index);
     loop {
-        let event = monitor.next(Duration::from_secs(20)).unwrap().expect("an event");
+        let event = monitor.next(Duration::from_secs(120)).unwrap().expect("an event");
         if is_gone(&event) {
             break;
         }

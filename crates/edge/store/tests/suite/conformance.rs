@@ -200,7 +200,7 @@ fn a_watch_gives_the_snapshot_and_then_every_change_in_order() {
 fn a_watch_on_nothing_is_in_sync_at_once() {
     on_both(|store| {
         let mut watch = store.watch("/nothing/");
-        assert_eq!(watch.next(Duration::from_secs(20)), Some(Event::InSync(1)));
+        assert_eq!(watch.next(Duration::from_secs(120)), Some(Event::InSync(1)));
     });
 }
 
@@ -234,7 +234,7 @@ fn a_watch_resumed_from_the_present_is_in_sync_without_events() {
         write(store, vec![put("/a", "1")]);
         write(store, vec![put("/other", "1")]);
         let mut watch = store.watch_from("/a", 2, [("/a".to_string(), 2)]);
-        assert_eq!(watch.next(Duration::from_secs(20)), Some(Event::InSync(3)));
+        assert_eq!(watch.next(Duration::from_secs(120)), Some(Event::InSync(3)));
     });
 }
 
@@ -320,7 +320,7 @@ fn a_delete_at_the_very_revision_that_was_compacted_is_not_lost() {
         let mut watch = store.watch_from("/", delivered, known);
         let mut gone = false;
         loop {
-            match watch.next(Duration::from_secs(20)).expect("an event") {
+            match watch.next(Duration::from_secs(120)).expect("an event") {
                 Event::Delete { key, .. } => gone |= key == "/a",
                 Event::InSync(_) => break,
                 _ => {}

@@ -157,7 +157,7 @@ pub(crate) fn quick() -> etcd::Config {
 pub(crate) fn wait_until_serving(store: &Store) {
     let began = Instant::now();
     while let Err(error) = store.get("/") {
-        assert!(began.elapsed() < Duration::from_secs(30), "etcd does not serve: {error}");
+        assert!(began.elapsed() < Duration::from_secs(120), "etcd does not serve: {error}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -107,7 +107,7 @@ impl Side {
     fn until_in_sync(&mut self) -> String {
         let mut seen = Vec::new();
         loop {
-            let event = self.watch.next(Duration::from_secs(20)).expect("an event");
+            let event = self.watch.next(Duration::from_secs(120)).expect("an event");
             let is_last = matches!(event, Event::InSync(_));
             seen.push(format!("{event:?}"));
             if is_last {
@@ -127,7 +127,7 @@ impl Side {
         };
         let mut seen = Vec::new();
         loop {
-            match self.watch.next(Duration::from_secs(20)).expect("an event") {
+            match self.watch.next(Duration::from_secs(120)).expect("an event") {
                 Event::Put(entry) if entry.mod_revision == revision => break,
                 // Where exactly a resumed watch is in sync is up to the backend.
                 Event::InSync(_) => {}
@@ -135,10 +135,10 @@ impl Side {
             }
         }
         self.store.commit(Txn { compares: vec![], ops: vec![delete(&marker)] }).unwrap();
-        match self.watch.next(Duration::from_secs(20)).expect("an event") {
+        match self.watch.next(Duration::from_secs(120)).expect("an event") {
             Event::Delete { .. } => {}
             Event::InSync(_) => {
-                self.watch.next(Duration::from_secs(20)).expect("an event");
+                self.watch.next(Duration::from_secs(120)).expect("an event");
             }
             other => panic!("{other:?}"),
         }

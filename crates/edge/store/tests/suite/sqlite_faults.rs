@@ -213,7 +213,7 @@ fn a_replaced_file_is_noticed_by_calls_and_watches() {
     let mut watch = store.watch("/");
     let mut events = Vec::new();
     let mut until = |is_last: &dyn Fn(&Event) -> bool| loop {
-        let event = watch.next(Duration::from_secs(20)).expect("an event");
+        let event = watch.next(Duration::from_secs(120)).expect("an event");
         events.push(crate::view::shown(&event));
         if is_last(&event) {
             return std::mem::take(&mut events);

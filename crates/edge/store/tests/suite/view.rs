@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use store::{Committed, Event, KeyValue, Op, Store, Txn, Watch};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What the events so far amount to.
 #[derive(Default)]
