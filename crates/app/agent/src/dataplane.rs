@@ -13,8 +13,8 @@ use store::Event;
 use crate::arguments::Arguments;
 use crate::filter::TABLE;
 use crate::node::{self, Node, Settings};
-use crate::supervisor::{become_only, say};
-use crate::{http, notes, register, server};
+use crate::supervisor::{self, become_only, say};
+use crate::{http, notes, register, serve, server};
 
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -46,12 +46,12 @@ pub(crate) enum Error {
 }
 
 /// Runs until the process is ended.
-pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
+pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Error> {
     // A node has one dataplane: with the supervisor gone, the next one starts another.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .map_err(io::Error::from)?;
     let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_nonzero);
-    if parent.is_none_or(|parent| parent.get() != supervisor) {
+    if parent.is_none_or(|parent| parent.get() != parent_expected) {
         return Err(Error::Settings("the supervisor is gone".to_owned()));
     }
     let _only = become_only(&arguments.run_dir, "dataplane")?;
@@ -60,7 +60,11 @@ pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
     });
     let store = register::open_store()?;
     register::register(&store, &name, &arguments.address)?;
-    let settings = Settings { name, state: arguments.state_dir.clone(), has_agent: true };
+    let settings = Settings {
+        name,
+        state: arguments.state_dir.clone(),
+        agent_socket: Some(supervisor::socket(&arguments.run_dir)),
+    };
     let node = Arc::new(Node::open(&settings, store)?);
     if let Some(address) = arguments.http {
         http::start(&node, address)?;
@@ -78,10 +82,12 @@ pub(crate) fn run(arguments: &Arguments, supervisor: i32) -> Result<(), Error> {
         say(&format!("to be tried again: {failure}"));
         node.events.note("failed", &format!("{failure}; to be tried again"));
     }
+    serve::settle_tickets(&node);
     let patient = Arc::clone(&node);
     std::thread::Builder::new().name("retry".into()).spawn(move || {
         loop {
             std::thread::sleep(RETRY);
+            serve::settle_tickets(&patient);
             for failure in patient.retry() {
                 say(&format!("to be tried again: {failure}"));
             }

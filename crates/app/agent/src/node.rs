@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use host::events::Events;
 use host::journal::Journal;
+use host::tickets::Tickets;
 use intent::{Changed, Inputs};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::{Netlink, Netns};
@@ -29,8 +30,8 @@ pub(crate) struct Settings {
     pub(crate) name: String,
     /// The folder that survives a reboot.
     pub(crate) state: PathBuf,
-    /// Whether an agent runs, or a plugin acts alone.
-    pub(crate) has_agent: bool,
+    /// Where the agent listens, unless a plugin acts alone.
+    pub(crate) agent_socket: Option<PathBuf>,
 }
 
 /// A node.
@@ -49,7 +50,8 @@ pub(crate) struct Node {
     /// What is known of the records: hints, which every transaction checks.
     view: Mutex<View>,
     dataplane: Mutex<Dataplane>,
-    has_agent: bool,
+    /// What was asked of the agent while it was away; a plugin that acts alone is never away.
+    pub(crate) tickets: Option<Tickets>,
 }
 
 /// What the kernel should hold, and what holds it.
@@ -114,7 +116,7 @@ impl Node {
             view: Mutex::new(View::default()),
             store,
             dataplane: Mutex::new(dataplane),
-            has_agent: settings.has_agent,
+            tickets: settings.agent_socket.as_deref().map(Tickets::beside),
         })
     }
 
@@ -124,7 +126,7 @@ impl Node {
     }
 
     pub(crate) fn has_agent(&self) -> bool {
-        self.has_agent
+        self.tickets.is_some()
     }
 
     /// Reads everything once; for a plugin that acts alone.
@@ -159,7 +161,7 @@ impl Node {
         for change in &plan.changes {
             let changed = dataplane.inputs.absorb(&change.key, change.value.as_deref());
             dataplane.changed |= changed;
-            if self.has_agent {
+            if self.has_agent() {
                 dataplane.ahead.insert(change.key.clone(), *revision);
             }
         }

@@ -1,5 +1,6 @@
 //! Notes what happens to sandboxes as events.
 
+use host::journal::Unreadable;
 use sandbox::call::{Call, Command};
 use sandbox::failure::Failure;
 use sandbox::identity::{Identity, Workload};
@@ -54,6 +55,12 @@ pub(crate) fn around<T>(
         node.events.note("failed", &format!("{} of {identity}: {failure}", call.command.name()));
     }
     result
+}
+
+/// A file that was put aside, because it says nothing that can be used.
+pub(crate) fn unreadable(node: &Node, what: &str, file: &Unreadable) {
+    let place = file.path.display();
+    node.events.note("quarantine", &format!("{what} put aside: {place}: {}", file.why));
 }
 
 /// A sandbox in the words of people.

@@ -23,6 +23,8 @@ use crate::delegate;
 use crate::gates;
 use crate::serve;
 use host::protocol::{self, Question, Reply};
+use host::tickets::Tickets;
+use sandbox::identity::Identity;
 
 /// The most that is read of standard input.
 const INPUT_MAX: u64 = 4 << 20;
@@ -168,6 +170,9 @@ fn ask_agent(
             Err(error) => error,
         };
         if started.elapsed() > AGENT_WAIT {
+            if command == Command::Del && leave_ticket(socket, question).is_ok() {
+                return Ok(Reply::default());
+            }
             let message = format!(
                 "{}: the agent at {} does not answer: {why}",
                 command.name(),
@@ -178,6 +183,13 @@ fn ask_agent(
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// The agent takes the sandbox down when it is back.
+fn leave_ticket(socket: &Path, question: &Question) -> Result<(), Failure> {
+    let call = Call::read(&question.environment, question.input.as_bytes())?;
+    let left = Tickets::beside(socket).leave(&Identity::of(&call), question);
+    left.map_err(|error| Failure::new(Code::Io, error.to_string()))
 }
 
 fn ask_once(socket: &Path, question: &Question, netns: Option<&OwnedFd>) -> io::Result<Reply> {

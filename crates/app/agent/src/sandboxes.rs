@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Kind;
 use kernel::{LinkName, Netlink, Netns};
@@ -38,36 +39,69 @@ pub(crate) struct Addition {
 
 /// Who is being served, so that calls for one sandbox take turns.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<BTreeMap<Identity, Arc<Mutex<()>>>>);
+pub(crate) struct Turns(Mutex<BTreeMap<Identity, Arc<Turn>>>);
+
+/// Whose turn it is with one sandbox.
+#[derive(Debug, Default)]
+struct Turn {
+    busy: Mutex<()>,
+    /// How many wait to take the sandbox down: nobody needs what is still being made of it.
+    leaving: AtomicUsize,
+}
 
 impl Turns {
-    fn of(&self, identity: &Identity) -> Arc<Mutex<()>> {
+    fn of(&self, identity: &Identity) -> Arc<Turn> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         turns.entry(identity.clone()).or_default().clone()
     }
 }
 
+impl Turn {
+    fn take(&self) -> MutexGuard<'_, ()> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the turn, and has an ADD that is under way give up at its next step.
+    fn take_to_leave(&self) -> MutexGuard<'_, ()> {
+        self.leaving.fetch_add(1, Ordering::SeqCst);
+        let turn = self.take();
+        self.leaving.fetch_sub(1, Ordering::SeqCst);
+        turn
+    }
+
+    fn is_to_leave(&self) -> bool {
+        self.leaving.load(Ordering::SeqCst) > 0
+    }
+}
+
 impl Node {
-    /// Gives a container its interface.
+    /// Makes a container its interface, and gives the answer. Whoever is not there to take it has
+    /// no use for the interface: it is taken back before anybody else's turn comes.
     pub(crate) fn add(
         &self,
         call: &Call,
         netns: &Netns,
         addition: &Addition,
-    ) -> Result<Answer, Failure> {
+        give: &mut dyn FnMut(&Answer) -> bool,
+    ) -> Result<(), Failure> {
         let identity = Identity::of(call);
         let turn = self.turns.of(&identity);
-        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = turn.take();
         if let Some(record) = self.journal.get(&identity) {
             if self.is_the_same(&record, netns, &addition.conf)? {
-                return Ok(answer_of(&record, &[]));
+                give(&answer_of(&record, addition));
+                return Ok(());
             }
             self.drive(record, Target::Gone, None)?;
         }
         let record = self.new_record(call, netns, addition)?;
         self.write(&record)?;
-        let up = self.bring_up(record.clone(), netns, addition);
+        let up = self.bring_up(record.clone(), netns, addition, &turn).and_then(|record| {
+            let is_taken = give(&answer_of(&record, addition));
+            let gone = || Failure::plugin(format!("{identity}: its caller is gone; taken back"));
+            is_taken.then_some(()).ok_or_else(gone)
+        });
         if up.is_err() {
             // What cannot be taken back now stays in the journal, and is taken back later.
             // An interface inside that is not the other end of ours is the container's own.
@@ -86,7 +120,7 @@ impl Node {
     ) -> Result<(), Failure> {
         let identity = Identity::of(call);
         let turn = self.turns.of(&identity);
-        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = turn.take_to_leave();
         // The end inside goes with the host's end; only of a sandbox that somebody else made is the
         // host's end not known for sure.
         let (record, netns) = match self.journal.get(&identity) {
@@ -142,7 +176,7 @@ impl Node {
                 continue;
             }
             let turn = self.turns.of(&record.identity);
-            let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = turn.take_to_leave();
             if let Err(failure) = self.drive(record, Target::Gone, None) {
                 failures.push(failure.to_string());
             }
@@ -170,7 +204,7 @@ impl Node {
         leaving
             .filter_map(|record| {
                 let turn = self.turns.of(&record.identity);
-                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let _turn = turn.take();
                 // A call may have dealt with it meanwhile.
                 let record = self.journal.get(&record.identity).filter(is_leaving)?;
                 self.drive(record, Target::Gone, None).err()
@@ -263,8 +297,13 @@ impl Node {
         mut record: Record,
         netns: &Netns,
         addition: &Addition,
-    ) -> Result<Answer, Failure> {
+        turn: &Turn,
+    ) -> Result<Record, Failure> {
         while let Some(step) = record.next(Target::Up) {
+            if turn.is_to_leave() {
+                let message = format!("{}: a DEL came before its ADD was done", record.identity);
+                return Err(Failure::new(Code::TryAgainLater, message));
+            }
             self.fault(step, "before");
             match step {
                 Step::Claim => self.claim(&mut record, addition)?,
@@ -279,14 +318,7 @@ impl Node {
             record.phase = record.after(step).expect("only a release ends a record");
             self.write(&record)?;
         }
-        let reported: Vec<Route> = match &addition.delegated {
-            Some(answer) => answer.routes.clone(),
-            None => {
-                let networks = record.addresses.iter().map(|held| held.network);
-                networks.map(|destination| Route { destination, gateway: None }).collect()
-            }
-        };
-        Ok(answer_of(&record, &reported))
+        Ok(record)
     }
 
     /// Addresses, endpoint and profile, in one transaction.
@@ -425,8 +457,15 @@ impl Node {
 }
 
 /// What the runtime is told about a sandbox that is up.
-fn answer_of(record: &Record, routes: &[Route]) -> Answer {
+fn answer_of(record: &Record, addition: &Addition) -> Answer {
     let wiring = &record.wiring;
+    let routes = match &addition.delegated {
+        Some(answer) => answer.routes.clone(),
+        None => {
+            let networks = record.addresses.iter().map(|held| held.network);
+            networks.map(|destination| Route { destination, gateway: None }).collect()
+        }
+    };
     Answer {
         interfaces: Some(Interfaces {
             host: wiring.host_interface.clone(),
@@ -436,7 +475,7 @@ fn answer_of(record: &Record, routes: &[Route]) -> Answer {
             netns: record.netns_path.clone(),
         }),
         addresses: wiring.addresses.iter().copied().map(net::Cidr::host).collect(),
-        routes: routes.to_vec(),
+        routes,
     }
 }
 

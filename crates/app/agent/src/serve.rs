@@ -35,38 +35,87 @@ pub(crate) fn printed(value: &Value) -> Reply {
     Reply { output: text::json::to_string_indented(value), status: 0 }
 }
 
-/// Serves a call with a node that runs.
-pub(crate) fn answer(node: &Node, question: &Question, netns: Option<OwnedFd>) -> Reply {
-    let served = understand(question).and_then(|(call, conf)| {
-        let named = conf.nodename.trim();
-        if !named.is_empty() && named != node.name {
-            let message = format!("the network configuration is for node {named:?}");
-            return Err(Failure::new(Code::InvalidConfiguration, message)
-                .with_details(format!("this is node {:?}; mend nodename", node.name)));
-        }
-        if question.plugin == CALICO_IPAM {
-            return manage_addresses(node, &call, &conf);
-        }
-        notes::around(node, &call, || act(node, question, &call, &conf, netns))
+/// A call that was understood.
+struct Order<'q> {
+    plugin: &'q str,
+    call: Call,
+    conf: NetConf,
+    delegated: Option<&'q Value>,
+}
+
+/// Gives the caller what was added for it; whether it was still there to take it.
+type Give<'g> = &'g mut dyn FnMut(&Answer) -> bool;
+
+/// Serves a call with a node that runs, and tells the caller. What was added for a caller that
+/// does not take the answer any more is taken back.
+pub(crate) fn answer(
+    node: &Node,
+    question: &Question,
+    netns: Option<OwnedFd>,
+    mut tell: impl FnMut(&Reply) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut told = None;
+    let served = understand(question).and_then(|order| {
+        let version = order.call.version;
+        serve(node, &order, netns, &mut |answer| {
+            told.insert(tell(&printed(&answer.to_json(version)))).is_ok()
+        })
     });
-    match served {
-        Ok(Some(value)) => printed(&value),
-        Ok(None) => Reply::default(),
-        Err(failure) => refused(&failure),
+    match (told, served) {
+        (Some(told), _) => told,
+        (None, Ok(())) => tell(&Reply::default()),
+        (None, Err(failure)) => tell(&refused(&failure)),
     }
 }
 
-/// Takes an ADD back whose caller is gone.
-pub(crate) fn undo(node: &Node, question: &Question) {
-    if let Ok((call, conf)) = understand(question) {
-        let call = Call { command: Command::Del, ..call };
-        let _ = node.del(&call, &conf, None);
+fn serve(
+    node: &Node,
+    order: &Order<'_>,
+    netns: Option<OwnedFd>,
+    give: Give<'_>,
+) -> Result<(), Failure> {
+    let named = order.conf.nodename.trim();
+    if !named.is_empty() && named != node.name {
+        let message = format!("the network configuration is for node {named:?}");
+        return Err(Failure::new(Code::InvalidConfiguration, message)
+            .with_details(format!("this is node {:?}; mend nodename", node.name)));
+    }
+    if order.call.command == Command::Add {
+        settle_ticket(node, &Identity::of(&order.call));
+    }
+    if order.plugin == CALICO_IPAM {
+        return manage_addresses(node, order, give);
+    }
+    notes::around(node, &order.call, || act(node, order, netns, give))
+}
+
+/// Carries out the deletions that were asked for while no agent served.
+pub(crate) fn settle_tickets(node: &Node) {
+    if let Some(tickets) = &node.tickets {
+        let unreadable = tickets.settle_all(|question| carry_out(node, question));
+        unreadable.iter().for_each(|ticket| notes::unreadable(node, "ticket", ticket));
+    }
+}
+
+/// A deletion that waits must not meet what is added after it.
+fn settle_ticket(node: &Node, identity: &Identity) {
+    if let Some(tickets) = node.tickets.as_ref().filter(|tickets| tickets.has(identity)) {
+        let unreadable = tickets.settle(identity, |question| carry_out(node, question));
+        unreadable.iter().for_each(|ticket| notes::unreadable(node, "ticket", ticket));
+    }
+}
+
+fn carry_out(node: &Node, ticket: &Question) {
+    let Ok(order) = understand(ticket) else { return };
+    // What a deletion could not do now is in the journal.
+    if order.call.command == Command::Del {
+        let _ = serve(node, &order, None, &mut |_| true);
     }
 }
 
 /// Serves a call without an agent, under the lock of the node.
 pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Reply, Failure> {
-    let (_, conf) = understand(question)?;
+    let conf = understand(question)?.conf;
     let name = node_name(&conf, question.plugin == CALICO_IPAM)?;
     let state = state_folder();
     let broken = |error: &dyn std::fmt::Display| {
@@ -75,7 +124,7 @@ pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Re
     };
     let _lock = lock(&state).map_err(|error| broken(&error))?;
     let store = open_store(&conf)?;
-    let settings = Settings { name, state: state.clone(), has_agent: false };
+    let settings = Settings { name, state: state.clone(), agent_socket: None };
     let failed = |error: crate::node::Error| match error {
         crate::node::Error::Store(error) => unavailable(&error.into()),
         error => broken(&error),
@@ -84,7 +133,12 @@ pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Re
     if question.plugin != CALICO_IPAM {
         node.load().map_err(failed)?;
     }
-    Ok(answer(&node, question, netns))
+    let mut reply = Reply::default();
+    let kept = answer(&node, question, netns, |given| {
+        reply = given.clone();
+        Ok(())
+    });
+    kept.map(|()| reply).map_err(|error| broken(&error))
 }
 
 /// Whether the datastore that a configuration names can be used (`-t`).
@@ -101,20 +155,20 @@ pub(crate) fn test_datastore(input: &[u8]) -> Result<(), Failure> {
     ready.answer.map_err(|failure| unusable(failure.message))
 }
 
-fn understand(question: &Question) -> Result<(Call, NetConf), Failure> {
+fn understand(question: &Question) -> Result<Order<'_>, Failure> {
     let call = Call::read(&question.environment, question.input.as_bytes())?;
     let conf = NetConf::read(&call.configuration)?;
     conf.unsupported()?;
-    Ok((call, conf))
+    Ok(Order { plugin: &question.plugin, call, conf, delegated: question.delegated.as_ref() })
 }
 
 fn act(
     node: &Node,
-    question: &Question,
-    call: &Call,
-    conf: &NetConf,
+    order: &Order<'_>,
     netns: Option<OwnedFd>,
-) -> Result<Option<Value>, Failure> {
+    give: Give<'_>,
+) -> Result<(), Failure> {
+    let Order { call, conf, .. } = order;
     let netns = match netns.map(Netns::from_fd).transpose() {
         Ok(netns) => netns,
         Err(_) if call.command == Command::Del => None,
@@ -130,34 +184,29 @@ fn act(
                 return Err(Failure::plugin(message)
                     .with_details("the container shares the host's network: it needs no ADD"));
             }
-            let addition = addition(node, call, conf, question.delegated.as_ref())?;
-            let answer = node.add(call, &netns, &addition)?;
-            Ok(Some(answer.to_json(call.version)))
+            let addition = addition(node, order)?;
+            node.add(call, &netns, &addition, give)
         }
-        (Command::Del, netns) => node.del(call, conf, netns.as_ref()).map(|()| None),
-        (Command::Check, Some(netns)) => node.check(call, &netns).map(|()| None),
+        (Command::Del, netns) => node.del(call, conf, netns.as_ref()),
+        (Command::Check, Some(netns)) => node.check(call, &netns),
         (Command::Gc, _) => {
             let valid = conf.valid_attachments.iter().flatten().map(|attachment| Identity {
                 container: attachment.container.clone(),
                 interface: attachment.interface.clone(),
             });
-            node.collect(&conf.name, &valid.collect()).map(|()| None)
+            node.collect(&conf.name, &valid.collect())
         }
-        (Command::Status, _) => status(node).map(|()| None),
+        (Command::Status, _) => status(node),
         (Command::Add | Command::Check, None) => {
             let message = "the network namespace was not handed over";
             Err(Failure::new(Code::InvalidEnvironment, message))
         }
-        (Command::Version, _) => Ok(None),
+        (Command::Version, _) => Ok(()),
     }
 }
 
-fn addition(
-    node: &Node,
-    call: &Call,
-    conf: &NetConf,
-    delegated: Option<&Value>,
-) -> Result<Addition, Failure> {
+fn addition(node: &Node, order: &Order<'_>) -> Result<Addition, Failure> {
+    let Order { call, conf, delegated, .. } = order;
     if conf.feature_control.ip_addrs_no_ipam {
         let message = "requested feature is not supported for this runtime: ip_addrs_no_ipam";
         return Err(Failure::plugin(message));
@@ -191,19 +240,23 @@ fn wish(node: &Node, call: &Call, conf: &NetConf) -> Result<Wish, Failure> {
 }
 
 /// The address manager alone, under another plugin.
-fn manage_addresses(node: &Node, call: &Call, conf: &NetConf) -> Result<Option<Value>, Failure> {
+fn manage_addresses(node: &Node, order: &Order<'_>, give: Give<'_>) -> Result<(), Failure> {
+    let Order { call, conf, .. } = order;
     match call.command {
         Command::Add => {
             let held = node.assign_alone(call, conf, &wish(node, call, conf)?)?;
             let networks: Vec<_> = held.iter().map(|held| held.network).collect();
             let routes = networks.iter().map(|it| Route { destination: *it, gateway: None });
             let answer = Answer { interfaces: None, routes: routes.collect(), addresses: networks };
-            Ok(Some(answer.to_json(call.version)))
+            match give(&answer) {
+                true => Ok(()),
+                false => node.release_alone(call, conf),
+            }
         }
-        Command::Del => node.release_alone(call, conf).map(|()| None),
-        Command::Check => node.check_alone(call, conf).map(|()| None),
-        Command::Status => status(node).map(|()| None),
-        Command::Gc | Command::Version => Ok(None),
+        Command::Del => node.release_alone(call, conf),
+        Command::Check => node.check_alone(call, conf),
+        Command::Status => status(node),
+        Command::Gc | Command::Version => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::protocol::{self, Question, Request};
+use host::protocol::{self, Request};
 
 use crate::node::Node;
 use crate::supervisor::say;
@@ -54,15 +54,5 @@ fn one(node: &Node, stream: &UnixStream) -> io::Result<()> {
             return protocol::answer(stream, &report::answer(node, &inquiry));
         }
     };
-    let reply = serve::answer(node, &question, netns);
-    let told = protocol::answer(stream, &reply);
-    if told.is_err() && reply.status == 0 && is_add(&question) {
-        // The caller is gone and will never use what it was given.
-        serve::undo(node, &question);
-    }
-    told
-}
-
-fn is_add(question: &Question) -> bool {
-    question.environment.get("CNI_COMMAND").is_some_and(|command| command == "ADD")
+    serve::answer(node, &question, netns, |reply| protocol::answer(stream, reply))
 }

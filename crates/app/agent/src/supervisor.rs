@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -54,11 +54,11 @@ fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane:
     fs::DirBuilder::new().recursive(true).mode(0o755).create(&arguments.run_dir)?;
     let _only = become_only(&arguments.run_dir, "supervisor")?;
     let listener = listen(&arguments.run_dir)?;
-    let socket = OwnedFd::from(listener);
+    let listening = OwnedFd::from(listener);
     let mut pause = Duration::ZERO;
     loop {
         let started = Instant::now();
-        let mut child = start(&socket, given)?;
+        let mut child = start(&listening, given)?;
         let ended = child.wait()?;
         if ended.success() {
             return Ok(());
@@ -72,19 +72,24 @@ fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane:
     }
 }
 
-fn start(socket: &OwnedFd, given: &[OsString]) -> io::Result<Child> {
+fn start(listening: &OwnedFd, given: &[OsString]) -> io::Result<Child> {
     Command::new("/proc/self/exe")
         .arg0("margay")
         .arg("agent")
         .args(given)
         .arg(format!("--dataplane={}", std::process::id()))
-        .stdin(Stdio::from(socket.try_clone()?))
+        .stdin(Stdio::from(listening.try_clone()?))
         .spawn()
+}
+
+/// Where an agent listens that has this folder.
+pub(crate) fn socket(folder: &Path) -> PathBuf {
+    folder.join("agent.sock")
 }
 
 /// A fresh socket that only this user may connect to.
 fn listen(folder: &Path) -> Result<UnixListener, dataplane::Error> {
-    let path = folder.join("agent.sock");
+    let path = socket(folder);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}

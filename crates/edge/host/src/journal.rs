@@ -73,11 +73,7 @@ impl Journal {
     pub fn put(&self, record: &Record) -> io::Result<()> {
         let body = serde_json::to_vec(record).map_err(io::Error::other)?;
         let path = self.path(&record.identity);
-        let fresh = path.with_extension("new");
-        let mut options = fs::OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh);
-        io::Write::write_all(&mut file?, &body)?;
-        fs::rename(&fresh, &path)?;
+        replace(&path, &path.with_extension("new"), &body)?;
         self.lock().insert(record.identity.clone(), record.clone());
         Ok(())
     }
@@ -97,14 +93,28 @@ impl Journal {
         &self.folder
     }
 
-    /// Container ids are longer than file names may be in the worst case, so names are digests.
     fn path(&self, identity: &Identity) -> PathBuf {
-        let digest = Sha1::digest(identity.alias().as_bytes());
-        let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.folder.join(name).with_extension("json")
+        self.folder.join(file_name(identity))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Identity, Record>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the file about a sandbox is called. Container ids are longer than file names may be in the
+/// worst case, so names are digests.
+pub(crate) fn file_name(identity: &Identity) -> String {
+    let digest = Sha1::digest(identity.alias().as_bytes());
+    let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{name}.json")
+}
+
+/// Puts a file in place, by way of another: whoever reads it sees the old bytes or these, never a
+/// part.
+pub(crate) fn replace(path: &Path, fresh: &Path, body: &[u8]) -> io::Result<()> {
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(fresh);
+    io::Write::write_all(&mut file?, body)?;
+    fs::rename(fresh, path)
 }

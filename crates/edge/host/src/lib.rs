@@ -1,8 +1,9 @@
-//! What the programs of one host share: the agent's socket, the journal of sandboxes, the events
-//! of the node, and what an agent says about itself.
+//! What the programs of one host share: the agent's socket, the journal of sandboxes and the
+//! tickets of those that left while no agent served, the events of the node, and what an agent says about itself.
 
 pub mod bounded;
 pub mod events;
 pub mod journal;
 pub mod protocol;
 pub mod report;
+pub mod tickets;

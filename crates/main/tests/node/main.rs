@@ -6,6 +6,7 @@
     reason = "all of this is test code, but the lints know only test functions"
 )]
 
+mod absence;
 mod bad_calls;
 mod churn;
 mod crash_points;

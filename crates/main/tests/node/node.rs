@@ -1,12 +1,16 @@
 //! A node of its own: a namespace for the host, namespaces for containers, a datastore.
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use host::protocol::Question;
 use kernel::Netns;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use store::{Store, sqlite};
 use tempfile::TempDir;
@@ -133,29 +137,69 @@ impl Node {
         }
     }
 
+    /// Stops the dataplane where it is, or lets it go on.
+    pub(crate) fn pause_dataplane(&self, pause: bool) {
+        let supervisor = self.agent.as_ref().unwrap().id();
+        let children = format!("/proc/{supervisor}/task/{supervisor}/children");
+        let signal = if pause { Signal::STOP } else { Signal::CONT };
+        for child in std::fs::read_to_string(children).unwrap().split_whitespace() {
+            let process = rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap();
+            rustix::process::kill_process(process, signal).unwrap();
+        }
+    }
+
     /// A call of the plugin, not yet finished. `fault` names a step at which the process that
     /// serves it ends; without an agent that is the plugin itself.
     pub(crate) fn call(&self, command: &str, id: &str, container: usize, fault: &str) -> Child {
+        let plugin = self.path("calico");
+        let mut process = self.inside("host", plugin.to_str().unwrap(), &[]);
+        process.envs(self.environment(command, id, container)).env("MARGAY_FAULT", fault);
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = process.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        // A plugin that was killed meanwhile reads nothing.
+        let _ = input.write_all(self.configuration().to_string().as_bytes());
+        child
+    }
+
+    /// Says to the agent what a plugin says that is killed right after.
+    pub(crate) fn ask_and_hang_up(&self, command: &str, id: &str, container: usize) {
+        let agent = UnixStream::connect(self.path("run/agent.sock")).unwrap();
+        let environment = self.environment(command, id, container);
+        let netns = std::fs::File::open(&environment["CNI_NETNS"]).unwrap();
+        let question = Question {
+            plugin: "calico".to_owned(),
+            environment,
+            input: self.configuration().to_string(),
+            delegated: None,
+        };
+        host::protocol::ask(&agent, &question, Some(&netns.into())).unwrap();
+    }
+
+    fn environment(&self, command: &str, id: &str, container: usize) -> BTreeMap<String, String> {
+        let netns = self.netns(&self.containers[container]).display().to_string();
+        let variables = [
+            ("CNI_COMMAND", command),
+            ("CNI_CONTAINERID", id),
+            ("CNI_NETNS", &netns),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_PATH", "/none"),
+        ];
+        variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+
+    fn configuration(&self) -> Value {
         let mut configuration = json!({
             "cniVersion": "1.1.0", "name": "net1", "type": "calico",
             "nodename": "n1", "nodename_file_optional": true,
             "ipam": { "type": "calico-ipam", "assign_ipv6": "true" },
             "store": self.path("store.db"),
         });
-        if self.agent.is_some() {
+        // Once set up, an agent is asked even while it does not run.
+        if self.path("run").exists() {
             configuration["agent_socket"] = json!(self.path("run/agent.sock"));
         }
-        let plugin = self.path("calico");
-        let mut process = self.inside("host", plugin.to_str().unwrap(), &[]);
-        process.env("CNI_COMMAND", command).env("CNI_CONTAINERID", id);
-        process.env("CNI_NETNS", self.netns(&self.containers[container]));
-        process.env("CNI_IFNAME", "eth0").env("CNI_PATH", "/none").env("MARGAY_FAULT", fault);
-        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = process.spawn().unwrap();
-        let mut input = child.stdin.take().unwrap();
-        // A plugin that was killed meanwhile reads nothing.
-        let _ = input.write_all(configuration.to_string().as_bytes());
-        child
+        configuration
     }
 
     /// A call of the plugin to its end.
