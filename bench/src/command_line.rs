@@ -76,7 +76,7 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Builds the program as it is shipped.
-fn build() -> anyhow::Result<PathBuf> {
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("bench has a parent")?;
     let status = std::process::Command::new(env!("CARGO"))
         .args(["build", "--release", "--quiet", "-p", "main"])

@@ -5,6 +5,7 @@ mod command_line;
 mod home;
 mod latency;
 mod memory;
+mod node;
 mod objects;
 mod process;
 mod report;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::{Parser, ValueEnum};
+use report::Sheet;
 
 /// Measures Margay.
 #[derive(Debug, Parser)]
@@ -28,6 +30,15 @@ struct Options {
     /// Count instructions of the reading commands with valgrind as well; takes minutes.
     #[arg(long)]
     instructions: bool,
+    /// The margay to measure (`node`), in the place of a fresh release build.
+    #[arg(long)]
+    margay: Option<PathBuf>,
+    /// An earlier margay, to measure beside this one (`node`).
+    #[arg(long)]
+    before: Option<PathBuf>,
+    /// Fewer runs (`node`): a first impression within a minute.
+    #[arg(long)]
+    quick: bool,
     /// How to print.
     #[arg(short, long, default_value = "table")]
     output: Form,
@@ -40,6 +51,7 @@ enum What {
     Latency,
     Memory,
     Objects,
+    Node,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,12 +82,12 @@ fn main() -> anyhow::Result<()> {
         }
         _ => {}
     }
-    if cfg!(debug_assertions) {
+    let mut options = Options::parse();
+    if cfg!(debug_assertions) && options.margay.is_none() {
         bail!("measure with --release");
     }
-    let mut options = Options::parse();
     options.calicoctl = options.calicoctl.or_else(|| std::env::var_os("CALICOCTL").map(Into::into));
-    let mut figures = Vec::new();
+    let (mut figures, mut nodes) = (Vec::new(), Vec::new());
     for what in What::value_variants() {
         if !options.what.is_empty() && !options.what.contains(what) {
             continue;
@@ -86,11 +98,17 @@ fn main() -> anyhow::Result<()> {
             What::Latency => latency::measure(&options)?,
             What::Memory => memory::measure(&options)?,
             What::Objects => objects::measure()?,
+            What::Node => {
+                nodes.extend(node::measure(&options)?);
+                Vec::new()
+            }
         });
     }
     let text = match options.output {
-        Form::Table => report::table(&figures),
-        Form::Json => report::json(&figures),
+        Form::Table => report::tables(&figures, &nodes),
+        Form::Json => report::json(
+            figures.iter().chain(nodes.iter().flat_map(|sheet: &Sheet| &sheet.figures)),
+        ),
     };
     Ok(out.write_all(text.as_bytes())?)
 }

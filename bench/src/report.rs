@@ -76,7 +76,7 @@ impl Figure {
 }
 
 /// Three figures are enough of a number; large ones get separators.
-fn number_text(number: f64) -> String {
+pub(crate) fn number_text(number: f64) -> String {
     let digits = match number.abs() {
         size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,
@@ -100,6 +100,12 @@ const HEADINGS: [&str; 7] = ["what", "figure", "here", "aim", "met", "calicoctl"
 pub(crate) fn table(figures: &[Figure]) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned)];
     rows.extend(figures.iter().map(Figure::cells));
+    aligned(rows, &[0, 1, 4])
+}
+
+/// Rows as a Markdown table whose columns line up, those of texts to the left. What the first
+/// column repeats is left out.
+pub(crate) fn aligned<const N: usize>(mut rows: Vec<[String; N]>, texts: &[usize]) -> String {
     let mut last = String::new();
     for row in &mut rows[1..] {
         if row[0] == last {
@@ -108,15 +114,16 @@ pub(crate) fn table(figures: &[Figure]) -> String {
             last.clone_from(&row[0]);
         }
     }
-    let widths: Vec<usize> = (0..HEADINGS.len())
+    let widths: Vec<usize> = (0..N)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
-    let line = |row: &[String; 7]| {
-        let cells =
-            row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
-                0 | 1 | 4 => format!(" {cell:<width$} "),
-                _ => format!(" {cell:>width$} "),
-            });
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match texts
+            .contains(&column)
+        {
+            true => format!(" {cell:<width$} "),
+            false => format!(" {cell:>width$} "),
+        });
         format!("|{}|\n", cells.collect::<Vec<_>>().join("|"))
     };
     let rule: Vec<String> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
@@ -126,9 +133,28 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     text
 }
 
+/// Figures that have a table of their own.
+#[derive(Clone, Debug)]
+pub(crate) struct Sheet {
+    pub(crate) title: &'static str,
+    /// The table in Markdown.
+    pub(crate) table: String,
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// Everything for people: one table of the figures, and the sheets.
+pub(crate) fn tables(figures: &[Figure], sheets: &[Sheet]) -> String {
+    let mut text = if figures.is_empty() { String::new() } else { table(figures) };
+    for sheet in sheets {
+        let gap = if text.is_empty() { "" } else { "\n" };
+        text += &format!("{gap}{}:\n\n{}", sheet.title, sheet.table);
+    }
+    text
+}
+
 /// The figures as a JSON list.
-pub(crate) fn json(figures: &[Figure]) -> String {
-    let all = figures.iter().map(Figure::json).collect();
+pub(crate) fn json<'f>(figures: impl Iterator<Item = &'f Figure>) -> String {
+    let all = figures.map(Figure::json).collect();
     text::json::to_string_indented(&Value::Array(all)) + "\n"
 }
 
