@@ -223,6 +223,20 @@ impl Node {
         self.transact_with_changes(operations).map(|(answer, _)| answer)
     }
 
+    /// Looks records up. With an agent the watch keeps what is known of them, and nothing is asked.
+    pub(crate) fn look<T>(
+        &self,
+        mut question: impl FnMut(&mut Planner<'_>) -> Planned<T>,
+    ) -> Result<T, store::ipam::Error> {
+        if self.has_agent()
+            && let ipam::Step::Done(answer, _) =
+                ipam::plan(&self.view(), store::ipam::now(), &mut question)
+        {
+            return Ok(answer);
+        }
+        self.transact(question)
+    }
+
     /// The same, and what was written at which revision.
     pub(crate) fn transact_with_changes<T>(
         &self,

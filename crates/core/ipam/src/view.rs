@@ -109,6 +109,27 @@ impl View {
         }
     }
 
+    /// Takes over what another view knows better.
+    pub fn merge(&mut self, other: View) {
+        for (prefix, revision) in other.prefixes {
+            // What the other would have seen and does not know is not there.
+            let gone: Vec<String> = self
+                .under(&prefix)
+                .filter(|(key, _)| !other.keys.contains_key(*key))
+                .map(|(key, _)| key.clone())
+                .collect();
+            for key in gone {
+                self.observe(&key, None, revision);
+            }
+            self.complete(&prefix, revision);
+        }
+        for (key, known) in other.keys {
+            if self.keys.get(&key).is_none_or(|mine| mine.revision <= known.revision) {
+                self.keys.insert(key, known);
+            }
+        }
+    }
+
     /// Forgets what was read, so that it is read again.
     pub fn forget(&mut self, read: &Read) {
         match read {

@@ -68,6 +68,8 @@ pub fn now() -> Moment {
 enum Attempt {
     Applied(i64),
     Conflict,
+    /// Nothing that was known can be relied on.
+    Unclear,
 }
 
 impl Driver {
@@ -97,13 +99,35 @@ impl Driver {
         &self,
         view: &mut View,
         clock: impl Fn() -> Moment,
+        operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
+        extra: impl Fn(&T) -> Txn,
+    ) -> Result<Done<T>, Error> {
+        // The view may be the work of a watch, and must not be lost over one answer that has to be
+        // looked up: that is done on a view of its own.
+        let mut fresh = None;
+        let done = self.attempt(view, &mut fresh, clock, operations, extra);
+        if let Some(fresh) = fresh {
+            view.merge(fresh);
+        }
+        done
+    }
+
+    fn attempt<T>(
+        &self,
+        long: &mut View,
+        fresh: &mut Option<View>,
+        clock: impl Fn() -> Moment,
         mut operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
         extra: impl Fn(&T) -> Txn,
     ) -> Result<Done<T>, Error> {
-        let mut is_old = !view.is_empty();
+        if long.is_empty() {
+            *fresh = Some(View::default());
+        }
         let mut commits = 0;
         let mut attempt = 0;
         while attempt < ATTEMPTS_MAX {
+            let is_old = fresh.is_none();
+            let view = fresh.as_mut().unwrap_or(long);
             let (answer, planned) = match plan(view, clock(), &mut operations) {
                 Step::Read(reads) => {
                     self.read(view, &reads)?;
@@ -113,8 +137,7 @@ impl Driver {
                 Step::Done(answer, planned) => (Some(answer), planned),
             };
             if planned.is_doubtful && is_old {
-                *view = View::default();
-                is_old = false;
+                *fresh = Some(View::default());
                 continue;
             }
             let own = answer.as_ref().map(&extra).unwrap_or_default();
@@ -136,6 +159,11 @@ impl Driver {
                 (Attempt::Applied(_), None) if commits < PARTS_MAX => attempt = 0,
                 (Attempt::Applied(_), None) => return Err(Error::Contended),
                 (Attempt::Conflict, _) => {
+                    attempt += 1;
+                    pause(attempt);
+                }
+                (Attempt::Unclear, _) => {
+                    *fresh = Some(View::default());
                     attempt += 1;
                     pause(attempt);
                 }
@@ -266,8 +294,7 @@ impl Driver {
         if txn.ops.len() > planned.changes.len() {
             return Err(lost.into());
         }
-        *view = View::default();
-        Ok(Attempt::Conflict)
+        Ok(Attempt::Unclear)
     }
 }
 

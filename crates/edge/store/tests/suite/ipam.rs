@@ -189,3 +189,25 @@ fn many_blocks_go_in_several_transactions() {
         assert_eq!(store.list("/calico/ipam/v2/").unwrap().entries.len(), 0);
     });
 }
+
+#[test]
+fn an_answer_that_must_be_looked_up_does_not_cost_what_a_watch_has_told() {
+    on_both(|store| {
+        prepare(store);
+        let driver = Driver::new(store.clone());
+        let mut view = View::default();
+        let everything = ipam::Read::Prefix("/calico/".to_owned());
+        driver.read(&mut view, &[everything]).unwrap();
+        let nothing = driver.run(&mut view, |planner| planner.ips_by_handle("nobody")).unwrap();
+        assert!(nothing.answer.is_err() && nothing.plan.is_doubtful);
+        let key = "/calico/ipam/v2/handle/somebody";
+        let step = ipam::plan(&view, store::ipam::now(), |planner| planner.get(key));
+        assert!(matches!(step, ipam::Step::Done(None, _)), "{step:?}");
+        // Somebody else writes; the view does not know it yet.
+        put(store, key, &json!({"handleID": "somebody", "block": {}}));
+        let found = driver.run(&mut view, |planner| planner.get(key)).unwrap().answer;
+        assert!(found.is_some());
+        let step = ipam::plan(&view, store::ipam::now(), |planner| planner.get(key));
+        assert!(matches!(step, ipam::Step::Done(Some(_), _)), "{step:?}");
+    });
+}
