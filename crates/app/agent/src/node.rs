@@ -11,7 +11,7 @@ use host::journal::Journal;
 use host::tickets::Tickets;
 use intent::{Changed, Inputs};
 use ipam::{Plan, Planned, Planner, View};
-use kernel::{Netlink, Netns};
+use kernel::{Netlink, Netns, Removals};
 use sandbox::life::Step;
 use store::Store;
 use store::ipam::Driver;
@@ -45,6 +45,8 @@ pub(crate) struct Node {
     pub(crate) orders: Orders,
     pub(crate) events: Events,
     pub(crate) health: Health,
+    /// Takes interfaces away; a plugin that acts alone waits for the kernel anyway.
+    pub(crate) removals: Option<Removals>,
     store: Store,
     records: Driver,
     /// What is known of the records: hints, which every transaction checks.
@@ -103,6 +105,7 @@ impl Node {
             ahead: BTreeMap::new(),
             is_complete: false,
         };
+        let removals = settings.agent_socket.is_some().then(|| Removals::new(&here)).transpose()?;
         Ok(Self {
             name: settings.name.clone(),
             boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
@@ -112,6 +115,7 @@ impl Node {
             orders: Orders::default(),
             events,
             health: Health::new(),
+            removals,
             records: Driver::new(store.clone()),
             view: Mutex::new(View::default()),
             store,

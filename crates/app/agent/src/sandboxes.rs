@@ -373,7 +373,7 @@ impl Node {
 
     fn unwire(&self, record: &Record, netns: Option<&Netns>) -> Result<(), Failure> {
         let identity = &record.identity;
-        wire::unwire(&self.here, identity, &record.wiring.host_interface)
+        wire::unwire(&self.here, self.removals.as_ref(), identity, &record.wiring.host_interface)
             .map_err(|error| failed(identity, "unwire", &error))?;
         if let Some(netns) = netns {
             wire::unwire_inside(netns, &record.wiring.container_interface)

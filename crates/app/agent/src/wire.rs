@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use kernel::sysctl::{self, Sysctl};
 use kernel::{
     Address, Errno, Error, Family, Link, LinkChange, LinkName, Mac, Netlink, Netns, NewLink,
-    NewLinkKind, NextHop, Operation, Result, Route, RouteFilter, RouteProtocol, Scope, VethPeer,
+    NewLinkKind, NextHop, Operation, Removals, Result, Route, RouteFilter, RouteProtocol, Scope,
+    VethPeer,
 };
 use sandbox::identity::Identity;
 use sandbox::wiring::{GATEWAY_V4, GATEWAY_V6, HOST_MAC, Place, Setting, Wiring};
@@ -85,7 +86,12 @@ fn set(netns: &Netns, sysctl: &Sysctl, value: &str) -> Result<()> {
 }
 
 /// Removes the host's end, and with it the other one, if it still is this sandbox's.
-pub(crate) fn unwire(here: &Netns, identity: &Identity, host_interface: &str) -> Result<()> {
+pub(crate) fn unwire(
+    here: &Netns,
+    removals: Option<&Removals>,
+    identity: &Identity,
+    host_interface: &str,
+) -> Result<()> {
     let mut host = Netlink::in_netns(here)?;
     let Some(link) = host.link_by_name(&LinkName::new(host_interface)?)? else {
         return Ok(());
@@ -93,7 +99,10 @@ pub(crate) fn unwire(here: &Netns, identity: &Identity, host_interface: &str) ->
     let owner = link.alias.as_deref().and_then(Identity::from_alias);
     match owner {
         Some(owner) if owner != *identity => Ok(()),
-        _ => remove(&mut host, &link),
+        _ => match removals {
+            Some(removals) => removals.remove(link.index),
+            None => remove(&mut host, &link),
+        },
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! - [`Netns`]: network namespaces, entered on threads of their own.
 //! - [`Netlink`]: links, addresses, routes and neighbours; changes are [`Operation`] values,
-//!   applied one by one or many in one send. [`Monitor`] tells what others change.
+//!   applied one by one or many in one send. [`Monitor`] tells what others change; [`Removals`]
+//!   takes interfaces away without waiting for the kernel's own tidying up.
 //! - [`nft`]: the ruleset of nf_tables, changed in transactions.
 //! - [`conntrack`]: connections, listed and forgotten.
 //! - [`sysctl`]: settings below `/proc/sys/net`.
@@ -20,6 +21,7 @@ mod netlink;
 mod netns;
 pub mod nft;
 mod operation;
+mod removal;
 mod route;
 mod socket;
 pub mod sysctl;
@@ -33,5 +35,6 @@ pub use neighbour::{Forwarding, Neighbour, NeighbourKind};
 pub use netlink::{Netlink, TEMPORARY_NAME_PREFIX};
 pub use netns::{Netns, NetnsId};
 pub use operation::Operation;
+pub use removal::Removals;
 pub use route::{Family, NextHop, Route, RouteFilter, RouteKind, RouteProtocol, Scope, Table};
 pub use wire::Malformed;

@@ -21,6 +21,7 @@ const LINK: u16 = 5;
 const MASTER: u16 = 10;
 const LINK_DETAILS: u16 = 18;
 const ALIAS: u16 = 20;
+const GROUP: u16 = 27;
 const NETNS_FD: u16 = 28;
 const EXTENT_MASK: u16 = 29;
 const TX_QUEUES: u16 = 31;
@@ -219,6 +220,8 @@ pub struct LinkChange {
     pub mtu: Option<u32>,
     /// The bridge to join, or none to leave it.
     pub master: Option<Option<LinkIndex>>,
+    /// The number of the group to belong to.
+    pub group: Option<u32>,
     /// On or off.
     pub is_up: Option<bool>,
     /// The namespace to move to.
@@ -243,6 +246,7 @@ impl fmt::Display for LinkChange {
             Some(master) => format!("master {}", master.0),
             None => "no master".to_owned(),
         }));
+        parts.extend(self.group.map(|group| format!("group {group}")));
         parts.extend(self.is_up.map(|up| if up { "up".to_owned() } else { "down".to_owned() }));
         parts.extend(self.netns.as_ref().map(|netns| format!("namespace {}", netns.id())));
         f.write_str(&parts.join(", "))
@@ -267,6 +271,11 @@ pub(crate) fn encode_get(writer: &mut Writer, index: u32, name: Option<&LinkName
 
 pub(crate) fn encode_delete(writer: &mut Writer, index: LinkIndex) {
     put_fixed(writer, index.0, 0, 0);
+}
+
+pub(crate) fn encode_delete_group(writer: &mut Writer, group: u32) {
+    put_fixed(writer, 0, 0, 0);
+    writer.u32(GROUP, group);
 }
 
 /// Sets the alias of the interface that has this name now.
@@ -297,6 +306,9 @@ pub(crate) fn encode_change(writer: &mut Writer, index: LinkIndex, change: &Link
     }
     if let Some(master) = change.master {
         writer.u32(MASTER, master.map_or(0, |master| master.0));
+    }
+    if let Some(group) = change.group {
+        writer.u32(GROUP, group);
     }
     if let Some(netns) = &change.netns {
         put_netns(writer, netns);

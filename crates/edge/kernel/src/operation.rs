@@ -16,6 +16,8 @@ pub enum Operation {
     ChangeLink(LinkIndex, LinkChange),
     /// Removes an interface, and with a veth its peer.
     DeleteLink(LinkIndex),
+    /// Removes all interfaces of a group in one step.
+    DeleteGroup(u32),
     /// Adds an address; an error if the interface has it.
     AddAddress(Address),
     /// Adds an address, or updates its flags.
@@ -43,6 +45,7 @@ impl fmt::Display for Operation {
         match self {
             Self::ChangeLink(index, change) => write!(f, "set {index} {change}"),
             Self::DeleteLink(index) => write!(f, "delete {index}"),
+            Self::DeleteGroup(group) => write!(f, "delete the interfaces of group {group}"),
             Self::AddAddress(address) => write!(f, "add {address}"),
             Self::ReplaceAddress(address) => write!(f, "replace {address}"),
             Self::DeleteAddress(address) => write!(f, "delete {address}"),
@@ -62,7 +65,7 @@ impl Operation {
     pub(crate) fn header(&self) -> (u16, u16) {
         match self {
             Self::ChangeLink(..) => (link::SET, 0),
-            Self::DeleteLink(_) => (link::DELETE, 0),
+            Self::DeleteLink(_) | Self::DeleteGroup(_) => (link::DELETE, 0),
             Self::AddAddress(_) => (address::NEW, CREATE | EXCLUSIVE),
             Self::ReplaceAddress(_) => (address::NEW, CREATE | REPLACE),
             Self::DeleteAddress(_) => (address::DELETE, 0),
@@ -80,6 +83,7 @@ impl Operation {
         match self {
             Self::ChangeLink(index, change) => link::encode_change(writer, *index, change),
             Self::DeleteLink(index) => link::encode_delete(writer, *index),
+            Self::DeleteGroup(group) => link::encode_delete_group(writer, *group),
             Self::AddAddress(address)
             | Self::ReplaceAddress(address)
             | Self::DeleteAddress(address) => address::encode(writer, address),

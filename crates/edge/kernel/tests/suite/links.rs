@@ -2,7 +2,7 @@
 
 use kernel::{
     Errno, Error, Event, LinkChange, Mac, Monitor, Netlink, Netns, NewLink, NewLinkKind, Operation,
-    Remedy, TEMPORARY_NAME_PREFIX, Topic, VethPeer, Vxlan,
+    Remedy, Removals, TEMPORARY_NAME_PREFIX, Topic, VethPeer, Vxlan,
 };
 use std::time::Duration;
 
@@ -63,6 +63,33 @@ fn no_event_shows_the_name_without_the_alias() {
         }
     }
     assert!(n_seen > 0);
+}
+
+#[test]
+fn interfaces_removed_at_once_are_all_gone_and_others_stay() {
+    const N: usize = 12;
+    let (Some(mut host), Some(mut pod)) = (world(), world()) else { return };
+    let stays = host.veth("stays", "far", None);
+    let links: Vec<_> = (0..N)
+        .map(|n| host.veth(&format!("cali{n}"), &format!("eth{n}"), Some(&pod.netns)).index)
+        .collect();
+    let removals = Removals::new(&host.netns).unwrap();
+    let start = std::sync::Barrier::new(N);
+    std::thread::scope(|scope| {
+        for link in &links {
+            scope.spawn(|| {
+                start.wait();
+                removals.remove(*link).unwrap();
+                let mut netlink = Netlink::in_netns(&host.netns).unwrap();
+                assert_eq!(netlink.link_by_index(*link).unwrap(), None);
+            });
+        }
+    });
+    assert_eq!(pod.netlink.links().unwrap().len(), 1, "the other ends are gone too");
+    assert!(host.netlink.link_by_index(stays.index).unwrap().is_some());
+    removals.remove(links[0]).unwrap();
+    removals.remove(stays.index).unwrap();
+    assert_eq!(host.netlink.links().unwrap().len(), 1);
 }
 
 #[test]
