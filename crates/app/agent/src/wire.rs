@@ -26,7 +26,6 @@ pub(crate) fn wire(
     wiring: &Wiring,
 ) -> Result<()> {
     let mut host = Netlink::in_netns(here)?;
-    let mut inside = Netlink::in_netns(netns)?;
     let host_name = LinkName::new(&wiring.host_interface)?;
     let inner_name = LinkName::new(&wiring.container_interface)?;
     if let Some(left) = host.link_by_name(&host_name)? {
@@ -45,8 +44,14 @@ pub(crate) fn wire(
     forward(here, &mut host, wiring)?;
     apply_settings(here, &wiring.host_settings())?;
     host.apply(&Operation::ChangeLink(outer.index, LinkChange::up()))?;
+    netns.enter(|| wire_inside(netns, &inner_name, wiring))?
+}
+
+/// The container's end, from a thread in its namespace.
+fn wire_inside(netns: &Netns, inner_name: &LinkName, wiring: &Wiring) -> Result<()> {
     apply_settings(netns, &wiring.container_settings())?;
-    let Some(inner) = inside.link_by_name(&inner_name)? else {
+    let mut inside = Netlink::in_netns(netns)?;
+    let Some(inner) = inside.link_by_name(inner_name)? else {
         return Err(Error::Invalid(format!("{inner_name} vanished from the container")));
     };
     for result in inside.apply_all(&inside_operations(&inner, wiring)) {

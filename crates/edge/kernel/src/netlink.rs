@@ -124,7 +124,7 @@ impl Netlink {
         };
         let rename = |writer: &mut Writer| link::encode_change(writer, made.index, &change);
         self.socket.request(&attempt, link::SET, 0, rename, |_| Ok(()))?;
-        self.link_by_index(made.index)?.ok_or_else(vanished)
+        Ok(Link { name: link.name.clone(), is_up: link.is_up, ..made })
     }
 
     /// Addresses of one interface, or of all.

@@ -1,7 +1,7 @@
 //! Network namespaces: opened, compared, entered, made and removed.
 //!
-//! No thread of the caller ever changes its namespace: work inside one happens on a thread that
-//! lives for it and ends with it, so a panic in between leaks nothing.
+//! No thread of the caller ever changes its namespace: work inside another one happens on a thread
+//! that lives for it and ends with it, so a panic in between leaks nothing.
 
 use std::fmt;
 use std::fs;
@@ -130,17 +130,27 @@ impl Netns {
         self.id
     }
 
-    /// Runs `work` on a thread of its own inside the namespace and returns what it returns.
+    /// Runs `work` inside the namespace and returns what it returns: on a thread of its own, unless
+    /// the caller is there already.
     ///
     /// Sockets that `work` opens stay in the namespace wherever they are used afterwards. A panic
     /// in `work` becomes a panic of the caller.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        if self.is_here() {
+            return Ok(work());
+        }
         on_thread(|| {
             let attempt = || format!("enter the namespace {}", self.label);
             setns(&*self.descriptor, CloneFlags::CLONE_NEWNET)
                 .map_err(|errno| refused(&attempt(), errno))?;
             Ok(work())
         })?
+    }
+
+    /// Whether the calling thread is in this namespace.
+    fn is_here(&self) -> bool {
+        rustix::fs::stat(OWN)
+            .is_ok_and(|stat| self.id == NetnsId { device: stat.st_dev, inode: stat.st_ino })
     }
 
     fn checked(descriptor: OwnedFd, label: &str) -> Result<Self> {
