@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kernel::nft::{RulesetEvent, RulesetMonitor};
 use kernel::{Monitor, Topic};
@@ -18,6 +18,9 @@ use crate::{http, notes, register, serve, server};
 
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
+
+/// A kernel that is never quiet is looked at after this long.
+const SETTLE_MAX: Duration = Duration::from_millis(500);
 
 /// How often what could not be taken back is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -147,12 +150,20 @@ fn follow_routes(node: &Arc<Node>) -> Result<(), Error> {
     let node = Arc::clone(node);
     std::thread::Builder::new().name("routes".into()).spawn(move || {
         loop {
-            if let Ok(None) = monitor.next(Duration::from_secs(3600)) {
-                continue;
+            let mut events = match monitor.next(Duration::from_secs(3600)) {
+                Ok(None) => continue,
+                Ok(Some(event)) => vec![event],
+                Err(_) => vec![kernel::Event::Lost],
+            };
+            let began = Instant::now();
+            while began.elapsed() < SETTLE_MAX
+                && let Ok(Some(event)) = monitor.next(SETTLE)
+            {
+                events.push(event);
             }
-            while matches!(monitor.next(SETTLE), Ok(Some(_))) {}
-            node.doubt_routes();
-            flush(&node);
+            if node.doubts_routes(&events) {
+                flush(&node);
+            }
         }
     })?;
     Ok(())

@@ -152,7 +152,8 @@ impl Node {
         self.view().observe(key, entry, revision);
         let mut dataplane = self.dataplane();
         match dataplane.ahead.get(key) {
-            Some(ahead) if *ahead > revision => return,
+            // What comes now is out of date, or our own write, which was absorbed when it was made.
+            Some(ahead) if *ahead >= revision => return,
             _ => dataplane.ahead.remove(key),
         };
         let changed = dataplane.inputs.absorb(key, value);
@@ -197,11 +198,17 @@ impl Node {
         result
     }
 
-    /// Somebody may have changed links or routes: ours are compared again.
-    pub(crate) fn doubt_routes(&self) {
+    /// Links or routes have changed. Whether ours have to be compared again: somebody else may have
+    /// touched them, or what stood in the way of one may be gone.
+    pub(crate) fn doubts_routes(&self, events: &[kernel::Event]) -> bool {
         let mut dataplane = self.dataplane();
+        let is_blocked = !dataplane.findings.is_empty();
+        if !is_blocked && !events.iter().any(|event| dataplane.routes.is_news(event)) {
+            return false;
+        }
         dataplane.routes.doubt();
         dataplane.changed.routes = true;
+        true
     }
 
     /// Somebody has changed our tables of the packet filter, or may have: they are installed anew.
@@ -252,7 +259,10 @@ impl Node {
 
     /// The watch has delivered everything up to a revision; the first time, that is all there is.
     pub(crate) fn in_sync(&self, revision: i64, is_first: bool) {
-        self.dataplane().is_complete = true;
+        let mut dataplane = self.dataplane();
+        dataplane.is_complete = true;
+        dataplane.ahead.retain(|_, ahead| *ahead > revision);
+        drop(dataplane);
         let mut view = self.view();
         for prefix in ["/calico/ipam/v2/", "/calico/resources/v3/projectcalico.org/"] {
             match is_first {

@@ -3,13 +3,14 @@
 //! Ours are those with our protocol number. A route of somebody else is never changed: where one
 //! stands in the way, that is a finding.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use intent::{Hop, Routes};
 use ipnet::IpNet;
 use kernel::{
-    Errno, LinkIndex, LinkName, Netlink, NextHop, Operation, Result, Route, RouteFilter, RouteKind,
-    RouteProtocol, Table,
+    Errno, Event, LinkIndex, LinkName, Netlink, NextHop, Operation, Result, Route, RouteFilter,
+    RouteKind, RouteProtocol, TEMPORARY_NAME_PREFIX, Table,
 };
 use net::Cidr;
 
@@ -17,6 +18,9 @@ use crate::finding::Finding;
 
 /// The protocol number of our routes, in the range that is free for programs to use.
 pub(crate) const PROTOCOL: RouteProtocol = RouteProtocol(77);
+
+/// The beginning of the names of all sandboxes' interfaces.
+const SANDBOX_PREFIX: &str = "cali";
 
 /// The kernel's side of the routes.
 #[derive(Debug)]
@@ -53,17 +57,16 @@ impl RouteTable {
     /// Makes the kernel's routes the wanted ones. What could not be done is named, and tried again
     /// the next time.
     pub(crate) fn apply(&mut self, wanted: &Routes) -> Result<Vec<Finding>> {
-        let names = self.link_names()?;
         let present = match self.present.take() {
             Some(present) => present,
-            None => self.read(&names)?,
+            None => self.read()?,
         };
         let (put, remove) = intent::plan(wanted, &present);
         let mut now = present.clone();
         let mut findings = Vec::new();
         for (destination, hop) in put {
             let is_ours = present.contains_key(&destination);
-            match self.put(destination, &hop, is_ours, &names)? {
+            match self.put(destination, &hop, is_ours)? {
                 None => {
                     if self.held.get(&destination) == Some(&hop) {
                         self.repaired.push(destination);
@@ -74,7 +77,7 @@ impl RouteTable {
             }
         }
         for destination in remove {
-            self.remove(destination, &present[&destination], &names)?;
+            self.remove(destination, &present[&destination])?;
             now.remove(&destination);
         }
         self.held.retain(|destination, hop| wanted.get(destination) == Some(hop));
@@ -83,11 +86,42 @@ impl RouteTable {
         Ok(findings)
     }
 
-    fn link_names(&mut self) -> Result<BTreeMap<LinkIndex, LinkName>> {
-        Ok(self.netlink.links()?.into_iter().map(|link| (link.index, link.name)).collect())
+    /// Whether something that happened in the kernel makes what we know of our routes doubtful.
+    /// What we do ourselves does not: it comes back as an event when it is known already.
+    pub(crate) fn is_news(&self, event: &Event) -> bool {
+        let Some(present) = &self.present else { return true };
+        let leads_to = |name: &LinkName| {
+            present.values().any(|hop| matches!(hop, Hop::Interface(it) if it == name.as_str()))
+        };
+        match event {
+            Event::Link(link) if is_of_sandbox(&link.name) => !link.is_up && leads_to(&link.name),
+            Event::LinkGone(link) if is_of_sandbox(&link.name) => leads_to(&link.name),
+            // Routes by way of other nodes go with the interface that they use, unannounced.
+            Event::Link(_) | Event::LinkGone(_) | Event::Lost => true,
+            Event::Route(route) => {
+                let known = present.get(&Cidr::from(route.destination));
+                match route.protocol == PROTOCOL {
+                    true => !known.is_some_and(|hop| is_by(route, hop)),
+                    false => known.is_some(),
+                }
+            }
+            Event::RouteGone(route) => {
+                route.protocol == PROTOCOL && present.contains_key(&Cidr::from(route.destination))
+            }
+            _ => false,
+        }
     }
 
-    fn read(&mut self, names: &BTreeMap<LinkIndex, LinkName>) -> Result<Routes> {
+    /// The addresses that lead to sandboxes of ours; none if that has to be read first.
+    pub(crate) fn addresses(&self) -> Option<BTreeSet<IpAddr>> {
+        let local = self.present.as_ref()?.iter();
+        let local = local.filter(|(_, hop)| matches!(hop, Hop::Interface(_)));
+        Some(local.map(|(destination, _)| destination.address()).collect())
+    }
+
+    fn read(&mut self) -> Result<Routes> {
+        let names: BTreeMap<LinkIndex, LinkName> =
+            self.netlink.links()?.into_iter().map(|link| (link.index, link.name)).collect();
         let filter = RouteFilter {
             table: Some(Table::MAIN),
             protocol: Some(PROTOCOL),
@@ -111,14 +145,8 @@ impl RouteTable {
         Ok(routes)
     }
 
-    fn put(
-        &mut self,
-        destination: Cidr,
-        hop: &Hop,
-        is_ours: bool,
-        names: &BTreeMap<LinkIndex, LinkName>,
-    ) -> Result<Option<Finding>> {
-        let Some(route) = route(destination, hop, names) else {
+    fn put(&mut self, destination: Cidr, hop: &Hop, is_ours: bool) -> Result<Option<Finding>> {
+        let Some(route) = self.route(destination, hop)? else {
             let Hop::Interface(name) = hop else { return Ok(None) };
             return Ok(Some(Finding::interface_missing(destination, name)));
         };
@@ -141,29 +169,44 @@ impl RouteTable {
         }
     }
 
-    fn remove(
-        &mut self,
-        destination: Cidr,
-        hop: &Hop,
-        names: &BTreeMap<LinkIndex, LinkName>,
-    ) -> Result<()> {
+    fn remove(&mut self, destination: Cidr, hop: &Hop) -> Result<()> {
         // The kernel removes the routes of an interface that goes away.
-        let Some(route) = route(destination, hop, names) else { return Ok(()) };
+        let Some(route) = self.route(destination, hop)? else { return Ok(()) };
         match self.netlink.apply(&Operation::DeleteRoute(route)) {
             Err(error) if matches!(error.errno(), Some(Errno::SRCH | Errno::NOENT)) => Ok(()),
             result => result,
         }
     }
+
+    /// The route as the kernel wants it; none if its interface is not there.
+    fn route(&mut self, destination: Cidr, hop: &Hop) -> Result<Option<Route>> {
+        let network = IpNet::from(destination.masked());
+        Ok(match hop {
+            Hop::Blackhole => Some(Route::blackhole(network, PROTOCOL)),
+            Hop::Node(gateway) => {
+                Some(Route::unicast(network, PROTOCOL, NextHop::via(*gateway, None)))
+            }
+            Hop::Interface(wanted) => {
+                // A name that no interface can have belongs to none.
+                let Ok(name) = LinkName::new(wanted) else { return Ok(None) };
+                let link = self.netlink.link_by_name(&name)?;
+                link.map(|link| Route::unicast(network, PROTOCOL, NextHop::on(link.index)))
+            }
+        })
+    }
 }
 
-fn route(destination: Cidr, hop: &Hop, names: &BTreeMap<LinkIndex, LinkName>) -> Option<Route> {
-    let network = IpNet::from(destination.masked());
-    Some(match hop {
-        Hop::Blackhole => Route::blackhole(network, PROTOCOL),
-        Hop::Node(gateway) => Route::unicast(network, PROTOCOL, NextHop::via(*gateway, None)),
-        Hop::Interface(wanted) => {
-            let (index, _) = names.iter().find(|(_, name)| name.as_str() == wanted)?;
-            Route::unicast(network, PROTOCOL, NextHop::on(*index))
-        }
-    })
+/// Whether a route of the kernel is the one to this hop.
+fn is_by(route: &Route, hop: &Hop) -> bool {
+    let first = route.next_hops.first();
+    match hop {
+        Hop::Blackhole => route.kind == RouteKind::Blackhole,
+        Hop::Node(gateway) => first.is_some_and(|it| it.gateway == Some(*gateway)),
+        Hop::Interface(_) => first.is_some_and(|it| it.gateway.is_none() && it.link.is_some()),
+    }
+}
+
+/// Whether an interface is the host's end of a sandbox, or about to be.
+fn is_of_sandbox(name: &LinkName) -> bool {
+    [SANDBOX_PREFIX, TEMPORARY_NAME_PREFIX].iter().any(|it| name.as_str().starts_with(it))
 }
