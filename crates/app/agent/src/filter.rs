@@ -25,11 +25,9 @@ const OWN_MAX: usize = 1024;
 pub(crate) struct FilterTable {
     nft: Nft,
     /// What the kernel holds; none if it has to be installed.
-    installed: Option<Ruleset>,
+    installed: Option<Filter>,
     /// The generations of the ruleset that our last transactions made.
     own: VecDeque<u32>,
-    /// How many interfaces it knows.
-    n_ports: usize,
     /// Whether somebody else changed or removed our tables.
     is_lost: bool,
     is_repaired: bool,
@@ -40,7 +38,7 @@ impl FilterTable {
     pub(crate) fn new(netns: &Netns) -> Result<Self> {
         let nft = Nft::in_netns(netns)?;
         let own = VecDeque::new();
-        Ok(Self { nft, installed: None, own, n_ports: 0, is_lost: false, is_repaired: false })
+        Ok(Self { nft, installed: None, own, is_lost: false, is_repaired: false })
     }
 
     /// Somebody else has changed our tables, or may have: they are installed anew.
@@ -58,7 +56,7 @@ impl FilterTable {
 
     /// How many interfaces the kernel knows, as far as we know.
     pub(crate) fn count(&self) -> usize {
-        self.installed.as_ref().map_or(0, |_| self.n_ports)
+        self.installed.as_ref().map_or(0, |installed| installed.ports.len())
     }
 
     /// Whether tables that somebody else had changed or removed were put right since the last time.
@@ -75,12 +73,11 @@ impl FilterTable {
     }
 
     /// Makes the kernel's filter the wanted one, in one transaction.
-    pub(crate) fn apply(&mut self, filter: &Filter) -> Result<()> {
-        let wanted = Ruleset::of(filter);
+    pub(crate) fn apply(&mut self, wanted: Filter) -> Result<()> {
         let mut batch = Batch::new();
         match &self.installed {
-            Some(installed) => wanted.change(installed, &mut batch),
-            None => wanted.install(&mut batch),
+            Some(installed) => Ruleset::change(&wanted, installed, &mut batch),
+            None => Ruleset::of(&wanted).install(&mut batch),
         }
         if batch.is_empty() {
             return Ok(());
@@ -98,7 +95,6 @@ impl FilterTable {
             }
             self.own.push_back(after);
         }
-        self.n_ports = filter.ports.len();
         self.is_repaired |= std::mem::take(&mut self.is_lost);
         self.installed = Some(wanted);
         Ok(())

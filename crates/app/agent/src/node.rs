@@ -319,7 +319,7 @@ impl Dataplane {
     fn apply(&mut self, changed: Changed) -> Result<(), kernel::Error> {
         // Closed before reachable: the filter knows a sandbox before any route leads to it.
         if changed.filter {
-            self.filter.apply(&self.inputs.filter())?;
+            self.filter.apply(self.inputs.filter())?;
         }
         if changed.routes {
             let (wanted, unroutable) = self.inputs.routes();

@@ -57,31 +57,38 @@ impl RouteTable {
     /// Makes the kernel's routes the wanted ones. What could not be done is named, and tried again
     /// the next time.
     pub(crate) fn apply(&mut self, wanted: &Routes) -> Result<Vec<Finding>> {
+        let is_known = self.present.is_some();
         let present = match self.present.take() {
             Some(present) => present,
             None => self.read()?,
         };
         let (put, remove) = intent::plan(wanted, &present);
-        let mut now = present.clone();
+        let mut now = present;
         let mut findings = Vec::new();
         for (destination, hop) in put {
-            let is_ours = present.contains_key(&destination);
+            let is_ours = now.contains_key(&destination);
             match self.put(destination, &hop, is_ours)? {
                 None => {
                     if self.held.get(&destination) == Some(&hop) {
                         self.repaired.push(destination);
                     }
+                    self.held.insert(destination, hop.clone());
                     now.insert(destination, hop);
                 }
                 Some(finding) => findings.push(finding),
             }
         }
         for destination in remove {
-            self.remove(destination, &present[&destination])?;
+            if let Some(hop) = now.get(&destination) {
+                self.remove(destination, &hop.clone())?;
+            }
             now.remove(&destination);
         }
         self.held.retain(|destination, hop| wanted.get(destination) == Some(hop));
-        self.held.extend(now.iter().map(|(destination, hop)| (*destination, hop.clone())));
+        if !is_known {
+            let kept = now.iter().map(|(destination, hop)| (*destination, hop.clone()));
+            self.held.extend(kept);
+        }
         self.present = Some(now);
         Ok(findings)
     }

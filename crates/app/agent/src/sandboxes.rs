@@ -200,8 +200,9 @@ impl Node {
     /// What was leaving and could not, because the datastore did not answer, leaves now.
     pub(crate) fn retry(&self) -> Vec<Failure> {
         let is_leaving = |record: &Record| record.phase >= Phase::Leaving;
-        let leaving = self.journal.all().into_iter().filter(is_leaving);
+        let leaving = self.journal.matching(is_leaving);
         leaving
+            .into_iter()
             .filter_map(|record| {
                 let turn = self.turns.of(&record.identity);
                 let _turn = turn.take();
@@ -397,11 +398,13 @@ impl Node {
 
     fn addresses_of_others(&self, record: &Record) -> BTreeSet<IpAddr> {
         let handle = record.handle();
-        let all = self.journal.all();
-        let others = all
-            .iter()
-            .filter(|other| other.identity != record.identity && other.handle() == handle);
-        others.flat_map(|other| &other.addresses).map(|held| held.network.address()).collect()
+        let others = self.journal.matching(|other| {
+            other.identity.container == record.identity.container
+                && other.identity != record.identity
+                && other.handle() == handle
+        });
+        let addresses = others.iter().flat_map(|other| &other.addresses);
+        addresses.map(|held| held.network.address()).collect()
     }
 
     /// A sandbox that no journal knows: one that Calico made, or one that never was.
@@ -443,8 +446,8 @@ impl Node {
     /// DEL that follows a refused ADD in the same namespace is not about it.
     fn is_of_another(&self, netns: &Netns, interface: &str) -> bool {
         let id = netns_id(netns);
-        let all = self.journal.all();
-        all.iter().any(|it| it.netns == id && it.wiring.container_interface == interface)
+        let is_it = |it: &Record| it.netns == id && it.wiring.container_interface == interface;
+        !self.journal.matching(is_it).is_empty()
     }
 
     fn write(&self, record: &Record) -> Result<(), Failure> {

@@ -53,15 +53,20 @@ impl Inputs {
     pub fn filter(&self) -> Filter {
         let mut filter = Filter::default();
         let mut selectors = BTreeMap::new();
+        // Many endpoints have the same few profiles.
+        let mut permissions: BTreeMap<&str, (bool, Access)> = BTreeMap::new();
         for (_, endpoint) in self.local_endpoints() {
             let mut port = Port::default();
             port.addresses.extend(endpoint.spec.ip_networks.iter().map(|n| n.address()));
             for name in &endpoint.spec.profiles {
                 let Some(profile) = self.profiles.get(name) else { continue };
-                port.may_send |= profile.egress.iter().any(allows_all);
-                for rule in &profile.ingress {
-                    port.access.extend(source_of(rule, &mut selectors));
-                }
+                let (may_send, access) = permissions.entry(name).or_insert_with(|| {
+                    let sources = profile.ingress.iter();
+                    let sources = sources.filter_map(|rule| source_of(rule, &mut selectors));
+                    (profile.egress.iter().any(allows_all), sources.collect())
+                });
+                port.may_send |= *may_send;
+                port.access.extend(access.iter().cloned());
             }
             filter.ports.insert(endpoint.spec.interface_name.clone(), port);
         }

@@ -69,6 +69,11 @@ impl Journal {
         self.lock().values().cloned().collect()
     }
 
+    /// The records of which something holds.
+    pub fn matching(&self, holds: impl Fn(&Record) -> bool) -> Vec<Record> {
+        self.lock().values().filter(|record| holds(record)).cloned().collect()
+    }
+
     /// Writes a record.
     pub fn put(&self, record: &Record) -> io::Result<()> {
         let body = serde_json::to_vec(record).map_err(io::Error::other)?;

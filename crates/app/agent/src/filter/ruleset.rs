@@ -1,8 +1,8 @@
 //! The filter as sets, chains and rules, and the difference between two of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use intent::{Access, Filter, Source as Sender};
+use intent::{Access, Filter, Port, Source as Sender};
 use ipnet::IpNet;
 use kernel::nft::expression::{Ct, LookupResult, Meta, nat_flags};
 use kernel::nft::{
@@ -46,35 +46,7 @@ const ARP: usize = 1;
 impl Ruleset {
     pub(super) fn of(filter: &Filter) -> Self {
         let mut ruleset = Self { sets: BTreeMap::new(), chains: BTreeMap::new() };
-        let named = [DataType::LinkName];
-        let v4 = [DataType::LinkName, DataType::Ipv4];
-        let v6 = [DataType::LinkName, DataType::Ipv6];
-        let mut source4 = Vec::new();
-        let mut source6 = Vec::new();
-        let mut senders = Vec::new();
-        let mut to = Vec::new();
-        for (interface, port) in &filter.ports {
-            let name = Key::link_name(interface);
-            for address in &port.addresses {
-                let pair = Key::concatenation(&[name.clone(), Key::address(*address)]);
-                let list = if address.is_ipv4() { &mut source4 } else { &mut source6 };
-                list.push(Element::member(pair));
-            }
-            if port.may_send {
-                senders.push(Element::member(name.clone()));
-            }
-            let chain = access_chain(&port.access);
-            to.push(Element::verdict(name, Verdict::Goto(chain.clone())));
-            ruleset
-                .chains
-                .entry(chain.clone())
-                .or_insert_with(|| access_rules(&chain, &port.access));
-        }
-        ruleset.put(ARP, Set::new("source4", &v4), source4.clone());
-        ruleset.put(INET, Set::new("source4", &v4), source4);
-        ruleset.put(INET, Set::new("source6", &v6), source6);
-        ruleset.put(INET, Set::new("senders", &named), senders);
-        ruleset.put(INET, Set::new("to", &named).to_verdicts(), to);
+        ruleset.put_ports(&filter.ports);
         for (id, members) in &filter.members {
             let (name4, name6) = member_sets(id);
             let of = |is_ipv4: bool| {
@@ -93,6 +65,39 @@ impl Ruleset {
             }
         }
         ruleset
+    }
+
+    fn put_ports(&mut self, ports: &BTreeMap<String, Port>) {
+        let named = [DataType::LinkName];
+        let v4 = [DataType::LinkName, DataType::Ipv4];
+        let v6 = [DataType::LinkName, DataType::Ipv6];
+        let mut source4 = Vec::new();
+        let mut source6 = Vec::new();
+        let mut senders = Vec::new();
+        let mut to = Vec::new();
+        let mut names = BTreeMap::new();
+        for (interface, port) in ports {
+            let name = Key::link_name(interface);
+            for address in &port.addresses {
+                let pair = Key::concatenation(&[name.clone(), Key::address(*address)]);
+                let list = if address.is_ipv4() { &mut source4 } else { &mut source6 };
+                list.push(Element::member(pair));
+            }
+            if port.may_send {
+                senders.push(Element::member(name.clone()));
+            }
+            let chain = names.entry(&port.access).or_insert_with(|| access_chain(&port.access));
+            to.push(Element::verdict(name, Verdict::Goto(chain.clone())));
+        }
+        self.put(ARP, Set::new("source4", &v4), source4.clone());
+        self.put(INET, Set::new("source4", &v4), source4);
+        self.put(INET, Set::new("source6", &v6), source6);
+        self.put(INET, Set::new("senders", &named), senders);
+        self.put(INET, Set::new("to", &named).to_verdicts(), to);
+        for (access, chain) in names {
+            let rules = access_rules(&chain, access);
+            self.chains.insert(chain, rules);
+        }
     }
 
     fn put(&mut self, table: usize, set: Set, elements: Vec<Element>) {
@@ -130,8 +135,17 @@ impl Ruleset {
         }
     }
 
-    /// What to change where `installed` stands.
-    pub(super) fn change(&self, installed: &Self, batch: &mut Batch) {
+    /// What to change where the filter `installed` stands, so that it becomes the wanted one. The
+    /// work follows the difference: what both have is compared and no more.
+    pub(super) fn change(wanted: &Filter, installed: &Filter, batch: &mut Batch) {
+        let (mut to, mut from) =
+            (Self::of(&apart(wanted, installed)), Self::of(&apart(installed, wanted)));
+        to.chains = chains(wanted);
+        from.chains = chains(installed);
+        to.replace(&from, batch);
+    }
+
+    fn replace(&self, installed: &Self, batch: &mut Batch) {
         let ids: Vec<TableId> = tables().into_iter().map(|table| table.id).collect();
         let empty = BTreeMap::new();
         for (key, filled) in &self.sets {
@@ -164,6 +178,33 @@ impl Ruleset {
             batch.delete_set(&ids[key.0], &key.1);
         }
     }
+}
+
+/// What the first has and the second does not have just so. Groups of senders that both have stay,
+/// with the members that only the first has: their sets are there either way.
+fn apart(of: &Filter, from: &Filter) -> Filter {
+    let ports = of.ports.iter().filter(|(name, port)| from.ports.get(*name) != Some(port));
+    let members = of.members.iter().map(|(id, members)| match from.members.get(id) {
+        Some(known) => (id.clone(), members.difference(known).copied().collect()),
+        None => (id.clone(), members.clone()),
+    });
+    Filter {
+        ports: ports.map(|(name, port)| (name.clone(), port.clone())).collect(),
+        members: members.collect(),
+        pools: of.pools.clone(),
+        nat_outgoing: of.nat_outgoing.clone(),
+    }
+}
+
+/// The chains of permissions of all interfaces.
+fn chains(filter: &Filter) -> BTreeMap<String, Vec<Rule>> {
+    let distinct: BTreeSet<&Access> = filter.ports.values().map(|port| &port.access).collect();
+    let named = distinct.into_iter().map(|access| {
+        let chain = access_chain(access);
+        let rules = access_rules(&chain, access);
+        (chain, rules)
+    });
+    named.collect()
 }
 
 /// The elements of the first that the second does not have just so.
@@ -346,26 +387,53 @@ fn neighbours() -> Vec<Rule> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::net::IpAddr;
-
-    use intent::Port;
 
     use super::*;
 
-    #[test]
-    fn the_difference_of_equal_filters_is_nothing() {
-        let port = Port {
-            addresses: BTreeSet::from([IpAddr::from([10, 0, 0, 1])]),
-            access: Access::from([Sender::Anybody]),
-            may_send: true,
+    fn port(last: u8, access: &[Sender]) -> Port {
+        Port {
+            addresses: BTreeSet::from([IpAddr::from([10, 0, 0, last])]),
+            access: access.iter().cloned().collect(),
+            may_send: last.is_multiple_of(2),
+        }
+    }
+
+    /// Filters that differ in one thing or in several.
+    fn filters() -> Vec<Filter> {
+        let members = |id: &str| Sender::Members(id.to_owned());
+        let of = |ports: &[(&str, Port)], groups: &[(&str, &[u8])]| Filter {
+            ports: ports.iter().map(|(name, port)| ((*name).to_owned(), port.clone())).collect(),
+            members: groups
+                .iter()
+                .map(|(id, last)| {
+                    let addresses = last.iter().map(|last| IpAddr::from([10, 0, 0, *last]));
+                    ((*id).to_owned(), addresses.collect())
+                })
+                .collect(),
+            ..Filter::default()
         };
-        let filter =
-            Filter { ports: BTreeMap::from([("calia".into(), port)]), ..Filter::default() };
-        let mut batch = Batch::new();
-        Ruleset::of(&filter).change(&Ruleset::of(&filter), &mut batch);
-        assert!(batch.is_empty());
-        Ruleset::of(&filter).change(&Ruleset::of(&Filter::default()), &mut batch);
-        assert!(!batch.is_empty());
+        let (a, b) = (port(1, &[Sender::Anybody]), port(2, &[members("m")]));
+        vec![
+            Filter::default(),
+            of(&[("calia", a.clone())], &[]),
+            of(&[("calia", b.clone())], &[("m", &[2])]),
+            of(&[("calia", a.clone()), ("calib", b.clone())], &[("m", &[1, 2])]),
+            of(&[("calia", a), ("calib", port(3, &[members("n")]))], &[("n", &[1, 3])]),
+            of(&[("calic", b)], &[("m", &[2, 3])]),
+        ]
+    }
+
+    #[test]
+    fn the_difference_is_what_two_whole_rulesets_differ_in() {
+        for wanted in &filters() {
+            for installed in &filters() {
+                let (mut quick, mut slow) = (Batch::new(), Batch::new());
+                Ruleset::change(wanted, installed, &mut quick);
+                Ruleset::of(wanted).replace(&Ruleset::of(installed), &mut slow);
+                assert_eq!(format!("{quick:?}"), format!("{slow:?}"));
+                assert_eq!(quick.is_empty(), wanted == installed);
+            }
+        }
     }
 }
