@@ -14,6 +14,7 @@ mod gates;
 mod health;
 mod http;
 mod metrics;
+mod motion;
 mod node;
 mod notes;
 mod orders;

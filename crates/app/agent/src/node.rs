@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use host::events::Events;
 use host::journal::Journal;
 use host::tickets::Tickets;
-use intent::{Changed, Inputs};
+use intent::{Changed, Hop, Inputs};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::{Netlink, Netns, Removals};
 use sandbox::life::Step;
@@ -19,6 +19,7 @@ use store::ipam::Driver;
 use crate::filter::FilterTable;
 use crate::finding::Finding;
 use crate::health::{Flushed, Health};
+use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
@@ -45,8 +46,11 @@ pub(crate) struct Node {
     pub(crate) orders: Orders,
     pub(crate) events: Events,
     pub(crate) health: Health,
-    /// Takes interfaces away; a plugin that acts alone waits for the kernel anyway.
-    pub(crate) removals: Option<Removals>,
+    pub(crate) motions: Motions,
+    /// Before the making of interfaces.
+    pub(crate) gate: Gate,
+    /// Takes interfaces away, once one has to go.
+    removals: Mutex<Option<Removals>>,
     store: Store,
     records: Driver,
     /// What is known of the records: hints, which every transaction checks.
@@ -105,7 +109,7 @@ impl Node {
             ahead: BTreeMap::new(),
             is_complete: false,
         };
-        let removals = settings.agent_socket.is_some().then(|| Removals::new(&here)).transpose()?;
+        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             name: settings.name.clone(),
             boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
@@ -115,7 +119,9 @@ impl Node {
             orders: Orders::default(),
             events,
             health: Health::new(),
-            removals,
+            motions: Motions::default(),
+            gate: Gate::new(n_cores * 2),
+            removals: Mutex::new(None),
             records: Driver::new(store.clone()),
             view: Mutex::new(View::default()),
             store,
@@ -127,6 +133,15 @@ impl Node {
     /// The datastore.
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What takes interfaces away.
+    pub(crate) fn removals(&self) -> Result<Removals, kernel::Error> {
+        let mut removals = self.removals.lock().unwrap_or_else(PoisonError::into_inner);
+        if removals.is_none() {
+            *removals = Some(Removals::new(&self.here)?);
+        }
+        Ok(removals.clone().expect("it was made just now"))
     }
 
     pub(crate) fn has_agent(&self) -> bool {
@@ -181,7 +196,7 @@ impl Node {
         }
         let changed = std::mem::take(&mut dataplane.changed);
         let began = Instant::now();
-        let result = dataplane.apply(changed);
+        let result = dataplane.apply(changed, &self.motions);
         if result.is_err() {
             dataplane.changed |= changed;
         }
@@ -203,12 +218,24 @@ impl Node {
     pub(crate) fn doubts_routes(&self, events: &[kernel::Event]) -> bool {
         let mut dataplane = self.dataplane();
         let is_blocked = !dataplane.findings.is_empty();
-        if !is_blocked && !events.iter().any(|event| dataplane.routes.is_news(event)) {
+        let moves = |event: &kernel::Event| match event {
+            kernel::Event::Link(link) | kernel::Event::LinkGone(link) => {
+                self.motions.contains(link.name.as_str())
+            }
+            _ => false,
+        };
+        let mut events = events.iter().filter(|event| !moves(event));
+        if !is_blocked && !events.any(|event| dataplane.routes.is_news(event)) {
             return false;
         }
         dataplane.routes.doubt();
         dataplane.changed.routes = true;
         true
+    }
+
+    /// An interface was made: now its routes can be.
+    pub(crate) fn is_wired(&self) {
+        self.dataplane().changed.routes = true;
     }
 
     /// Somebody has changed our tables of the packet filter, or may have: they are installed anew.
@@ -316,13 +343,19 @@ impl Node {
 }
 
 impl Dataplane {
-    fn apply(&mut self, changed: Changed) -> Result<(), kernel::Error> {
+    fn apply(&mut self, changed: Changed, motions: &Motions) -> Result<(), kernel::Error> {
         // Closed before reachable: the filter knows a sandbox before any route leads to it.
         if changed.filter {
             self.filter.apply(self.inputs.filter())?;
         }
         if changed.routes {
-            let (wanted, unroutable) = self.inputs.routes();
+            let (mut wanted, unroutable) = self.inputs.routes();
+            wanted.retain(|destination, hop| match hop {
+                Hop::Interface(name) if motions.contains(name) => {
+                    self.routes.holds(destination, hop)
+                }
+                _ => true,
+            });
             self.findings = self.routes.apply(&wanted)?;
             let lost = unroutable.iter().map(|it| Finding::no_address(it.destination, &it.node));
             self.findings.extend(lost);

@@ -119,6 +119,11 @@ impl RouteTable {
         }
     }
 
+    /// Whether the kernel has this route, as far as we know.
+    pub(crate) fn holds(&self, destination: &Cidr, hop: &Hop) -> bool {
+        self.present.as_ref().is_some_and(|present| present.get(destination) == Some(hop))
+    }
+
     /// The addresses that lead to sandboxes of ours; none if that has to be read first.
     pub(crate) fn addresses(&self) -> Option<BTreeSet<IpAddr>> {
         let local = self.present.as_ref()?.iter();

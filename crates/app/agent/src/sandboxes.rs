@@ -300,6 +300,7 @@ impl Node {
         addition: &Addition,
         turn: &Turn,
     ) -> Result<Record, Failure> {
+        let mut motion = Some(self.motions.begin(&record.wiring.host_interface));
         while let Some(step) = record.next(Target::Up) {
             if turn.is_to_leave() {
                 let message = format!("{}: a DEL came before its ADD was done", record.identity);
@@ -308,8 +309,13 @@ impl Node {
             self.fault(step, "before");
             match step {
                 Step::Claim => self.claim(&mut record, addition)?,
-                Step::Wire => wire::wire(&self.here, netns, &record.identity, &record.wiring)
-                    .map_err(|error| failed(&record.identity, step.name(), &error))?,
+                Step::Wire => {
+                    let _inside = self.gate.enter();
+                    wire::wire(&self.here, netns, &record.identity, &record.wiring)
+                        .map_err(|error| failed(&record.identity, step.name(), &error))?;
+                    drop(motion.take());
+                    self.is_wired();
+                }
                 Step::Open => self.let_pass(&record)?,
                 Step::Leave | Step::Unwire | Step::Release => {
                     unreachable!("a sandbox on its way up does not leave")
@@ -349,6 +355,7 @@ impl Node {
         target: Target,
         netns: Option<&Netns>,
     ) -> Result<(), Failure> {
+        let _motion = self.motions.begin(&record.wiring.host_interface);
         while let Some(step) = record.next(target) {
             self.fault(step, "before");
             match step {
@@ -374,8 +381,10 @@ impl Node {
 
     fn unwire(&self, record: &Record, netns: Option<&Netns>) -> Result<(), Failure> {
         let identity = &record.identity;
-        wire::unwire(&self.here, self.removals.as_ref(), identity, &record.wiring.host_interface)
-            .map_err(|error| failed(identity, "unwire", &error))?;
+        let removed = self.removals().and_then(|removals| {
+            wire::unwire(&self.here, &removals, identity, &record.wiring.host_interface)
+        });
+        removed.map_err(|error| failed(identity, "unwire", &error))?;
         if let Some(netns) = netns {
             wire::unwire_inside(netns, &record.wiring.container_interface)
                 .map_err(|error| failed(identity, "unwire", &error))?;

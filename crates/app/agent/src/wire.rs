@@ -93,7 +93,7 @@ fn set(netns: &Netns, sysctl: &Sysctl, value: &str) -> Result<()> {
 /// Removes the host's end, and with it the other one, if it still is this sandbox's.
 pub(crate) fn unwire(
     here: &Netns,
-    removals: Option<&Removals>,
+    removals: &Removals,
     identity: &Identity,
     host_interface: &str,
 ) -> Result<()> {
@@ -104,10 +104,7 @@ pub(crate) fn unwire(
     let owner = link.alias.as_deref().and_then(Identity::from_alias);
     match owner {
         Some(owner) if owner != *identity => Ok(()),
-        _ => match removals {
-            Some(removals) => removals.remove(link.index),
-            None => remove(&mut host, &link),
-        },
+        _ => removals.remove(link.index),
     }
 }
 
