@@ -17,8 +17,8 @@ use crate::routes::PROTOCOL;
 impl Node {
     /// Addresses that our routes lead to: whatever the records say, somebody lives there.
     pub(crate) fn addresses_in_use(&self) -> BTreeSet<IpAddr> {
-        if let Some(known) = self.dataplane().routes.addresses() {
-            return known;
+        if let Some(known) = self.in_use().as_deref() {
+            return known.clone();
         }
         let filter = RouteFilter { protocol: Some(PROTOCOL), ..RouteFilter::default() };
         let routes = Netlink::in_netns(&self.here).and_then(|mut it| it.routes(&filter));

@@ -1,9 +1,11 @@
 //! One node: its records in the datastore, its kernel, its journal, and what connects them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use host::events::Events;
@@ -12,6 +14,7 @@ use host::tickets::Tickets;
 use intent::{Changed, Hop, Inputs};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::{Netlink, Netns, Removals};
+use sandbox::claim;
 use sandbox::life::Step;
 use store::Store;
 use store::ipam::Driver;
@@ -49,6 +52,12 @@ pub(crate) struct Node {
     pub(crate) motions: Motions,
     /// Before the making of interfaces.
     pub(crate) gate: Gate,
+    /// The addresses that lead to sandboxes, as of the last flush; none if nobody knows.
+    in_use: Mutex<Option<Arc<BTreeSet<IpAddr>>>>,
+    /// Interfaces were made whose routes are still to come.
+    has_wired: AtomicBool,
+    /// Whether the records may be locked: only then is it worth looking.
+    may_be_locked: AtomicBool,
     /// Takes interfaces away, once one has to go.
     removals: Mutex<Option<Removals>>,
     store: Store,
@@ -121,6 +130,9 @@ impl Node {
             health: Health::new(),
             motions: Motions::default(),
             gate: Gate::new(n_cores * 2),
+            in_use: Mutex::new(None),
+            has_wired: AtomicBool::new(false),
+            may_be_locked: AtomicBool::new(true),
             removals: Mutex::new(None),
             records: Driver::new(store.clone()),
             view: Mutex::new(View::default()),
@@ -163,6 +175,10 @@ impl Node {
 
     /// Takes a change that the datastore reports.
     pub(crate) fn observe(&self, key: &str, value: Option<&[u8]>, revision: i64) {
+        if key == claim::lock_key() {
+            let may_be = value.is_some_and(|value| claim::says_ready(value) != Some(true));
+            self.may_be_locked.store(may_be, Ordering::Release);
+        }
         let entry = value.map(|value| (value.to_vec(), revision));
         self.view().observe(key, entry, revision);
         let mut dataplane = self.dataplane();
@@ -194,11 +210,15 @@ impl Node {
         if !dataplane.is_complete {
             return Ok(());
         }
+        dataplane.changed.routes |= self.has_wired.swap(false, Ordering::AcqRel);
         let changed = std::mem::take(&mut dataplane.changed);
         let began = Instant::now();
         let result = dataplane.apply(changed, &self.motions);
         if result.is_err() {
             dataplane.changed |= changed;
+        }
+        if changed.routes {
+            *self.in_use() = dataplane.routes.addresses().map(Arc::new);
         }
         // What could not be put in place is tried again with the next change, whatever it is of.
         dataplane.changed.routes |= !dataplane.findings.is_empty();
@@ -230,12 +250,23 @@ impl Node {
         }
         dataplane.routes.doubt();
         dataplane.changed.routes = true;
+        *self.in_use() = None;
         true
     }
 
     /// An interface was made: now its routes can be.
     pub(crate) fn is_wired(&self) {
-        self.dataplane().changed.routes = true;
+        self.has_wired.store(true, Ordering::Release);
+    }
+
+    /// Whether it is worth looking whether the records are locked.
+    pub(crate) fn may_be_locked(&self) -> bool {
+        !self.has_agent() || self.may_be_locked.load(Ordering::Acquire)
+    }
+
+    /// The addresses that lead to sandboxes, as of the last flush.
+    pub(crate) fn in_use(&self) -> MutexGuard<'_, Option<Arc<BTreeSet<IpAddr>>>> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody has changed our tables of the packet filter, or may have: they are installed anew.

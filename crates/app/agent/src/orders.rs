@@ -1,12 +1,13 @@
 //! Claims and releases of sandboxes, several in one transaction.
 //!
 //! Whoever comes while a transaction is under way waits in the queue; the next transaction takes
-//! all that have gathered. Alone, a call costs one transaction; under load, a fraction of one.
+//! all that have gathered, and is carried out by the first of them. Alone, a call costs one
+//! transaction; under load, a fraction of one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipam::{Planned, Planner};
 use sandbox::claim::{self, Order};
@@ -24,18 +25,30 @@ type Claimed = Result<Result<Record, Failure>, Arc<store::ipam::Error>>;
 /// What became of a release, if the datastore answered.
 type Released = Result<Result<(), ipam::Error>, Arc<store::ipam::Error>>;
 
+/// What somebody in the queue is told.
+#[derive(Debug)]
+enum Word<T> {
+    /// What became of it.
+    Answer(T),
+    /// The next transaction is yours to carry out.
+    Lead,
+}
+
 /// The queue.
 #[derive(Debug, Default)]
-pub(crate) struct Orders {
-    waiting: Mutex<Vec<Job>>,
-    /// Held by whoever carries a transaction out.
-    turn: Mutex<()>,
+pub(crate) struct Orders(Mutex<Queue>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Job>,
+    /// Whether somebody carries a transaction out, or was told to.
+    is_led: bool,
 }
 
 #[derive(Debug)]
 enum Job {
-    Claim(Box<Order>, Sender<Claimed>),
-    Release(Box<Record>, BTreeSet<IpAddr>, Sender<Released>),
+    Claim(Box<Order>, Sender<Word<Claimed>>),
+    Release(Box<Record>, BTreeSet<IpAddr>, Sender<Word<Released>>),
 }
 
 enum Answer {
@@ -59,26 +72,48 @@ impl Orders {
         self.queue(node, Job::Release(Box::new(record), others, tell), &told)
     }
 
-    fn queue<T>(&self, node: &Node, job: Job, told: &Receiver<T>) -> T {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(job);
+    fn queue<T>(&self, node: &Node, job: Job, told: &Receiver<Word<T>>) -> T {
+        let mut queue = self.lock();
+        queue.waiting.push_back(job);
+        let leads = !std::mem::replace(&mut queue.is_led, true);
+        drop(queue);
+        if leads {
+            self.lead(node);
+        }
         loop {
-            let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            // Somebody else's transaction may have carried this one along.
-            match told.try_recv() {
-                Ok(answer) => return answer,
-                Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => {
+            match told.recv() {
+                Ok(Word::Answer(answer)) => return answer,
+                Ok(Word::Lead) => self.lead(node),
+                Err(_) => {
                     panic!("the call that carried this one along ended before its transaction")
                 }
             }
-            let jobs = {
-                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                let n = waiting.len().min(AT_ONCE);
-                waiting.drain(..n).collect::<Vec<Job>>()
-            };
-            carry_out(node, jobs);
-            drop(turn);
         }
+    }
+
+    /// Carries out a transaction for the first in the queue, and has the next one lead.
+    fn lead(&self, node: &Node) {
+        let _next = HandOver(self);
+        let jobs = {
+            let mut queue = self.lock();
+            let n = queue.waiting.len().min(AT_ONCE);
+            queue.waiting.drain(..n).collect::<Vec<Job>>()
+        };
+        carry_out(node, jobs);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has the next one lead, even after a panic.
+struct HandOver<'o>(&'o Orders);
+
+impl Drop for HandOver<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        queue.is_led = queue.waiting.front().is_some_and(Job::lead);
     }
 }
 
@@ -113,11 +148,21 @@ impl Job {
         }
     }
 
+    /// Has whoever asked carry out the next transaction. Whoever is in the queue listens.
+    fn lead(&self) -> bool {
+        match self {
+            Self::Claim(_, tell) => tell.send(Word::Lead).is_ok(),
+            Self::Release(_, _, tell) => tell.send(Word::Lead).is_ok(),
+        }
+    }
+
     fn tell(self, answer: Answer) {
         match (self, answer) {
-            (Self::Claim(_, tell), Answer::Claimed(claimed)) => drop(tell.send(Ok(*claimed))),
+            (Self::Claim(_, tell), Answer::Claimed(claimed)) => {
+                drop(tell.send(Word::Answer(Ok(*claimed))));
+            }
             (Self::Release(_, _, tell), Answer::Released(released)) => {
-                drop(tell.send(Ok(released)));
+                drop(tell.send(Word::Answer(Ok(released))));
             }
             (Self::Claim(..), Answer::Released(_)) | (Self::Release(..), Answer::Claimed(_)) => {
                 unreachable!("answers are in the order of the jobs")
@@ -127,8 +172,8 @@ impl Job {
 
     fn fail(self, error: &Arc<store::ipam::Error>) {
         match self {
-            Self::Claim(_, tell) => drop(tell.send(Err(Arc::clone(error)))),
-            Self::Release(_, _, tell) => drop(tell.send(Err(Arc::clone(error)))),
+            Self::Claim(_, tell) => drop(tell.send(Word::Answer(Err(Arc::clone(error))))),
+            Self::Release(_, _, tell) => drop(tell.send(Word::Answer(Err(Arc::clone(error))))),
         }
     }
 }

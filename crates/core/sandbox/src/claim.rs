@@ -46,15 +46,14 @@ pub struct Fresh {
 
 /// Whether the cluster's records may be changed now.
 pub fn ready(planner: &mut Planner<'_>) -> Planned<Result<(), Failure>> {
-    let Some(bytes) = planner.get(&resource_key(Kind::ClusterInformation, "", "default"))? else {
+    let Some(bytes) = planner.get(&lock_key())? else {
         return Ok(Err(Failure::plugin(
             "error getting ClusterInformation: resource does not exist: \
              ClusterInformation(default) with error: <nil>",
         )
         .with_details("the datastore was never set up; any write of calicoctl sets it up")));
     };
-    let value = text::json::parse(&bytes).unwrap_or_default();
-    Ok(match value["spec"]["datastoreReady"].as_bool() {
+    Ok(match says_ready(&bytes) {
         Some(true) => Ok(()),
         _ => Err(Failure::plugin("Calico is currently not ready to process requests")
             .with_details("ClusterInformation default says datastoreReady: false")),
@@ -63,11 +62,20 @@ pub fn ready(planner: &mut Planner<'_>) -> Planned<Result<(), Failure>> {
 
 /// Whether the records are locked: an operator moves them, and nothing may be changed meanwhile.
 pub fn locked(planner: &mut Planner<'_>) -> Planned<Result<(), Failure>> {
-    let key = resource_key(Kind::ClusterInformation, "", "default");
-    match planner.get(&key)?.is_some() {
+    match planner.get(&lock_key())?.is_some() {
         true => ready(planner),
         false => Ok(Ok(())),
     }
+}
+
+/// The key of the record that says whether the others may be changed.
+pub fn lock_key() -> String {
+    resource_key(Kind::ClusterInformation, "", "default")
+}
+
+/// What that record says, if it can be read.
+pub fn says_ready(bytes: &[u8]) -> Option<bool> {
+    text::json::parse(bytes).ok()?["spec"]["datastoreReady"].as_bool()
 }
 
 /// Gives a workload of a node addresses, under a handle.
