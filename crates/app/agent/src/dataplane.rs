@@ -31,6 +31,9 @@ pub(crate) enum Error {
     /// Another agent serves this node.
     #[error("another agent runs here: it holds {}", .0.display())]
     AlreadyRunning(PathBuf),
+    /// Calico's agent serves this node.
+    #[error("Calico's {0} runs here: two agents would undo each other's work; stop it first")]
+    Rival(host::rivals::Rival),
     /// The settings do not say which datastore.
     #[error("{0}")]
     Settings(String),

@@ -14,8 +14,7 @@ use kernel::{Netns, Result};
 
 use ruleset::Ruleset;
 
-/// The name of our tables.
-pub(crate) const TABLE: &str = "margay";
+pub(crate) use host::marks::TABLE;
 
 /// How many of our transactions are remembered: their events are on the way for a moment only.
 const OWN_MAX: usize = 1024;

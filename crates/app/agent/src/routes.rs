@@ -16,8 +16,8 @@ use net::Cidr;
 
 use crate::finding::Finding;
 
-/// The protocol number of our routes, in the range that is free for programs to use.
-pub(crate) const PROTOCOL: RouteProtocol = RouteProtocol(77);
+/// The protocol number of our routes.
+pub(crate) const PROTOCOL: RouteProtocol = RouteProtocol(host::marks::ROUTE_PROTOCOL);
 
 /// The beginning of the names of all sandboxes' interfaces.
 const SANDBOX_PREFIX: &str = "cali";

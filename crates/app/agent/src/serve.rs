@@ -1,5 +1,6 @@
 //! Serves one call of a plugin: understands it, has the node act, and says how it went.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
@@ -117,7 +118,7 @@ fn carry_out(node: &Node, ticket: &Question) {
 pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Reply, Failure> {
     let conf = understand(question)?.conf;
     let name = node_name(&conf, question.plugin == CALICO_IPAM)?;
-    let state = state_folder();
+    let state = state_folder(&conf);
     let broken = |error: &dyn std::fmt::Display| {
         Failure::plugin(error.to_string())
             .with_details(format!("the state of this node is in {}", state.display()))
@@ -312,9 +313,11 @@ fn node_name(conf: &NetConf, is_ipam: bool) -> Result<String, Failure> {
     Ok(names.into_iter().find(|name| !name.is_empty()).unwrap_or_default())
 }
 
-fn state_folder() -> PathBuf {
-    let chosen = std::env::var_os("MARGAY_STATE_DIR").filter(|folder| !folder.is_empty());
-    chosen.map_or_else(|| PathBuf::from("/var/lib/margay"), PathBuf::from)
+fn state_folder(conf: &NetConf) -> PathBuf {
+    let named = Some(OsString::from(&conf.state_dir));
+    let variable = std::env::var_os("MARGAY_STATE_DIR");
+    let mut chosen = [named, variable].into_iter().flatten().filter(|folder| !folder.is_empty());
+    chosen.next().map_or_else(|| PathBuf::from("/var/lib/margay"), PathBuf::from)
 }
 
 fn lock(state: &Path) -> io::Result<File> {
@@ -332,7 +335,7 @@ fn open_store(conf: &NetConf) -> Result<Store, Failure> {
     }
     let datastore = match conf.names_etcd() {
         true => Datastore::Etcd(Box::new(etcd_settings(conf)?)),
-        false if conf.store.is_empty() => Datastore::Embedded(state_folder().join("store.db")),
+        false if conf.store.is_empty() => Datastore::Embedded(state_folder(conf).join("store.db")),
         false => Datastore::Embedded(PathBuf::from(&conf.store)),
     };
     datastore.open().map_err(|error| unusable(&error))

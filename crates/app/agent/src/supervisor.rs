@@ -51,6 +51,9 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane::Error> {
+    if let Some(rival) = host::rivals::running().first() {
+        return Err(dataplane::Error::Rival(rival.clone()));
+    }
     fs::DirBuilder::new().recursive(true).mode(0o755).create(&arguments.run_dir)?;
     let _only = become_only(&arguments.run_dir, "supervisor")?;
     let listener = listen(&arguments.run_dir)?;

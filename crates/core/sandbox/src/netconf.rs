@@ -55,6 +55,8 @@ pub struct NetConf {
     pub store: String,
     /// The agent's socket; ours.
     pub agent_socket: String,
+    /// The folder of a plugin that acts without an agent; ours.
+    pub state_dir: String,
     /// Address management.
     pub ipam: Ipam,
     /// What decides about policy; an empty type means profiles.

@@ -30,6 +30,14 @@ pub struct Unreadable {
     pub why: String,
 }
 
+/// The records of a folder, for somebody who only looks: nothing is made, moved or put aside, and
+/// what cannot be read is passed over.
+pub fn read(folder: &Path) -> Vec<Record> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let records = files.filter(|path| path.extension().is_some_and(|it| it == "json"));
+    records.filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok()).collect()
+}
+
 impl Journal {
     /// Reads the journal. What cannot be read is put aside under another name, and named.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<(Self, Vec<Unreadable>)> {

@@ -4,6 +4,8 @@
 pub mod bounded;
 pub mod events;
 pub mod journal;
+pub mod marks;
 pub mod protocol;
 pub mod report;
+pub mod rivals;
 pub mod tickets;

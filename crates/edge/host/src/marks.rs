@@ -1,0 +1,14 @@
+//! The marks by which what we made is told from what others made: in the kernel, in files, and in
+//! programs. Ownership is read from the thing itself, never from a list of ours.
+
+/// The name of our nftables tables.
+pub const TABLE: &str = "margay";
+
+/// The protocol number of our routes, in the range that is free for programs to use.
+pub const ROUTE_PROTOCOL: u8 = 77;
+
+/// Stands in every text file that setting up a host makes.
+pub const TEXT: &str = "made by margay setup; margay remove takes it away";
+
+/// Stands in every build of this program, and in nothing else.
+pub const PROGRAM: &[u8] = b"margay program 5f0c1d6e-8e0b-4f57-9f0a-3c8f1f4a2b77";
