@@ -18,9 +18,11 @@ mod kept_bytes;
 mod overview;
 mod read_documents;
 mod recorder;
+mod remove;
 mod sandboxes;
 mod selection;
 mod session;
+mod setup;
 mod status;
 mod table;
 mod terminal;
@@ -130,6 +132,8 @@ fn dispatch(place: &Place, verb: Verb) -> Result<u8, Failure> {
         Verb::Ipam(ipam) => ipam::run(&Session::open(place)?, &ipam),
         Verb::Sandboxes(arguments) => sandboxes::run(terminal, &arguments),
         Verb::Events(arguments) => events::run(terminal, &arguments),
+        Verb::Setup(arguments) => setup::run(terminal, place, &arguments),
+        Verb::Remove(arguments) => remove::run(terminal, place, &arguments),
         Verb::Lab(other) => Err(elsewhere::lab(&other.words)),
         Verb::Version { client, format } => version::run(terminal, place, client, format),
         Verb::Help { words } => help(terminal, &words, place),

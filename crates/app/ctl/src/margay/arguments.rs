@@ -7,7 +7,9 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::complete;
 use super::events::EventsArguments;
+use super::remove::RemoveArguments;
 use super::sandboxes::SandboxesArguments;
+use super::setup::SetupArguments;
 use super::status::StatusArguments;
 
 /// A network for Kubernetes clusters and plain Linux hosts.
@@ -134,6 +136,23 @@ pub(crate) enum Verb {
     #[command(after_help = "Examples:\n  margay events --since 1h\n  margay events -f\n  \
         margay events shop/web-1      what names this pod\n  margay events repaired        a sort")]
     Events(EventsArguments),
+    /// Make this host one whose containers margay connects: podman, containerd and others
+    #[command(
+        after_help = "Examples:\n  margay setup --plan                     what would be done\n  \
+        margay setup                            with an agent, as a systemd unit\n  \
+        margay setup --no-agent                 without a daemon\n  \
+        margay setup --pool 10.9.0.0/16 --pool fd09::/64 --open\n  \
+        margay setup --root /mnt/image --node web1"
+    )]
+    Setup(SetupArguments),
+    /// Take away everything that setup, agent and plugin made on this host
+    #[command(
+        after_help = "Examples:\n  margay remove --plan             what would be removed\n  \
+        margay remove --yes              the datastore stays\n  \
+        margay remove --yes --purge      the datastore goes too\n  \
+        margay remove --yes --force      although containers run; they lose their network"
+    )]
+    Remove(RemoveArguments),
     /// A cluster in a box: nodes and pods out of network namespaces, on this machine
     #[command(after_help = "Examples:\n  margay lab up\n  margay lab --help     its commands")]
     Lab(Other),

@@ -24,7 +24,7 @@ pub(crate) fn text(terminal: Terminal, place: &Place) -> (String, bool) {
         (true, None) => "margay lab up · margay get nodes · margay apply -f FILE · margay help",
         (false, _) => "margay version says more · margay --store FILE uses a store in a file",
     };
-    let agent = agent.unwrap_or_else(|| "none runs here      (margay agent --help)".to_owned());
+    let agent = agent.unwrap_or_else(|| "none runs here      (margay setup --plan)".to_owned());
     let text = format!(
         "{title}{}  {store}\n{}  {agent}\n{}  {next}\n",
         label("store"),

@@ -1,6 +1,6 @@
 //! What a command works with: the datastore that was chosen, the terminal, the history.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::Kind;
@@ -44,15 +44,18 @@ impl Session {
         with_surroundings(place, |surroundings| {
             let choice = surroundings.choose()?;
             let store = choice.datastore.open_with(Some(say_locked), adjust)?;
-            let manner = Manner {
-                calico_version: EMULATED_CALICO_VERSION.to_owned(),
-                rewrite_unchanged: false,
-            };
-            let history = History::below(surroundings.state_dir());
-            let recorder = Arc::new(Recorder::new(history.clone(), store.clone(), typed()));
-            let resources = Resources::new(store.clone(), manner).with_journal(recorder.clone());
-            Ok(Self { terminal: Terminal::detect(), resources, store, history, recorder })
+            Ok(Self::over(store, surroundings.state_dir()))
         })
+    }
+
+    /// With a datastore that is open, and the folder that keeps the history.
+    pub(crate) fn over(store: Store, state_dir: Option<PathBuf>) -> Self {
+        let manner =
+            Manner { calico_version: EMULATED_CALICO_VERSION.to_owned(), rewrite_unchanged: false };
+        let history = History::below(state_dir);
+        let recorder = Arc::new(Recorder::new(history.clone(), store.clone(), typed()));
+        let resources = Resources::new(store.clone(), manner).with_journal(recorder.clone());
+        Self { terminal: Terminal::detect(), resources, store, history, recorder }
     }
 
     /// The AS number of nodes that have none of their own.

@@ -251,9 +251,13 @@ fn confirm(delete: &Delete, names: &[Name]) -> Result<(), Failure> {
     if delete.yes {
         return Ok(());
     }
-    let list: Vec<String> = names.iter().map(spoken).collect();
+    ask(&names.iter().map(spoken).collect::<Vec<_>>())
+}
+
+/// Asks whether all of this may go; where nobody can be asked, that is an error.
+pub(crate) fn ask(list: &[String]) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
-        return Err(list.into_iter().fold(
+        return Err(list.iter().fold(
             Failure::new("nothing was removed: nobody is there to ask").help("add --yes"),
             Failure::detail,
         ));
