@@ -1,6 +1,6 @@
 //! Everything that must hold before a change lands, with the seconds each stage took.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -55,26 +55,54 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("conntrack", "conntrack"),
+    ("tc", "iproute2"),
+    ("iptables", "iptables"),
     ("/usr/lib/cni/host-local", "containernetworking-plugins"),
+    ("podman", "podman"),
+    ("containerd", "containerd"),
+    ("runc", "runc"),
+    ("busybox", "busybox-static"),
 ];
 
+/// The reference caller of the CNI protocol, which no package has.
+const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.1.2";
+
 /// Installs what is missing where that is possible; tests say aloud what they skip without it.
-fn packages(_root: &Path) -> anyhow::Result<bool> {
+fn packages(root: &Path) -> anyhow::Result<bool> {
+    debian_packages()?;
+    cnitool(root);
+    Ok(true)
+}
+
+/// Builds the reference caller where Go is installed; its test says aloud when it is skipped.
+fn cnitool(root: &Path) {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let tools = target.unwrap_or_else(|| root.join("target")).join("tools");
+    if tools.join("cnitool").is_file() || !is_installed("go") {
+        return;
+    }
+    println!("building {CNITOOL}");
+    let built = Command::new("go").args(["install", CNITOOL]).env("GOBIN", &tools).status();
+    if !built.is_ok_and(|status| status.success()) {
+        println!("cnitool cannot be built; its test is skipped");
+    }
+}
+
+fn debian_packages() -> anyhow::Result<()> {
     let missing: Vec<_> = PACKAGES.iter().filter(|(program, _)| !is_installed(program)).collect();
     if missing.is_empty() {
-        return Ok(true);
+        return Ok(());
     }
     let names: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
     if !is_installed("apt-get") {
         println!("not installed: {}; tests that need them are skipped", names.join(" "));
-        return Ok(true);
+        return Ok(());
     }
     println!("installing {}", names.join(" "));
     apt(&["update", "-qq"])?;
     let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
     install.extend(&names);
-    apt(&install)?;
-    Ok(true)
+    apt(&install)
 }
 
 fn apt(arguments: &[&str]) -> anyhow::Result<()> {

@@ -1,0 +1,101 @@
+//! Setting up and removing, with nobody else about.
+
+use crate::world::{World, has};
+
+#[test]
+fn a_plan_changes_nothing_and_a_second_run_finds_nothing_to_do() {
+    let Some(world) = World::new() else { return };
+    let plan = world.margay("setup --plan").says(1, &["to do, for this host to be node h1"]);
+    world.assert_nothing_of_ours();
+    let done = world.margay("setup").says(0, &["✓ this host is node h1, with an agent"]);
+    // What was planned is what was done, line by line.
+    let names = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("  "));
+        lines.filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
+    };
+    assert!(names(&plan.out).len() > 8, "{}", plan.out);
+    assert_eq!(names(&done.out)[..names(&plan.out).len()], names(&plan.out));
+    world.margay("setup").says(0, &["✓ nothing to do: this host is node h1"]);
+    world.margay("setup --plan").says(0, &["nothing to do"]);
+
+    if has(&["systemd-analyze"]) {
+        let unit = "/etc/systemd/system/margay.service";
+        let judged = world.run(&["systemd-analyze", "verify", "--man=no", unit]);
+        assert!(!judged.err.contains("margay.service"), "{judged:#?}");
+    }
+    let listed = world.json(&[env!("CARGO_BIN_EXE_margay"), "setup", "-o", "json"]);
+    assert_eq!(listed["changes"].as_array().map(Vec::len), Some(0), "{listed}");
+
+    // Without an agent, what only the agent needs goes away again.
+    world.margay("setup --no-agent").says(0, &["removed", "margay.service", "Node h1"]);
+    world.margay("setup --no-agent").says(0, &["nothing to do"]);
+
+    world.margay("remove").says(2, &["nobody is there to ask", "help: add --yes"]);
+    let plan = world.margay("remove --plan --purge").says(1, &["to be removed", "setup.json"]);
+    let done = world.margay("remove --yes --purge").says(0, &["✓ margay is removed"]);
+    assert_eq!(names(&done.out), names(&plan.out));
+    world.assert_nothing_of_ours();
+    world.margay("remove --yes --purge").says(0, &["nothing of margay is on this host"]);
+}
+
+#[test]
+fn files_of_others_are_put_aside_only_when_told_and_come_back() {
+    let Some(world) = World::new() else { return };
+    world.shell("mkdir -p /opt/cni/bin && echo theirs > /opt/cni/bin/calico");
+    let setup = "setup --no-agent --bin-dir /opt/cni/bin";
+    let refused = world.margay(setup);
+    refused.says(2, &["files of others stand in the way; nothing was changed", "--replace"]);
+    assert_eq!(world.shell("cat /opt/cni/bin/calico; find /etc -name '*margay*'"), "theirs");
+    world.margay(&format!("{setup} --replace")).says(0, &["replaced  /opt/cni/bin/calico"]);
+    assert_eq!(world.shell("readlink /opt/cni/bin/calico"), "/usr/local/bin/margay");
+    world.margay(&format!("{setup} --replace")).says(0, &["nothing to do"]);
+    world.margay("remove --yes --purge").says(0, &["restored  /opt/cni/bin/calico"]);
+    assert_eq!(world.shell("cat /opt/cni/bin/*"), "theirs");
+    // A file with our name and without our mark is not ours to remove.
+    world.shell("mkdir -p /etc/cni/net.d && echo {} > /etc/cni/net.d/10-margay.conflist");
+    world.margay("remove --yes --purge").says(0, &["nothing of margay is on this host"]);
+    assert_eq!(world.shell("cat /etc/cni/net.d/10-margay.conflist"), "{}");
+}
+
+#[test]
+fn beside_an_agent_of_calico_nothing_is_done() {
+    let Some(world) = World::new() else { return };
+    let copy = world.text("calico-node");
+    std::fs::copy("/bin/sleep", &copy).unwrap();
+    world.start(&mut world.command(&[&copy, "infinity"]));
+    crate::world::until("it runs", || world.run(&["pidof", "calico-node"]).code == 0);
+    world.margay("setup").says(2, &["Calico's calico-node (process", "nothing was changed"]);
+    world.margay("agent --node h1").says(2, &["Calico's calico-node (process", "stop it first"]);
+    world.assert_nothing_of_ours();
+}
+
+#[test]
+fn an_image_is_made_and_cleaned_below_its_root() {
+    let Some(world) = World::new() else { return };
+    let image = world.text("image");
+    let setup = format!("setup --root {image} --node web1 --pool 10.9.0.0/16 --pool fd09::/64");
+    world.margay(&setup).says(0, &["this host is node web1", "IPPool default-ipv6-ippool"]);
+    world.margay(&setup).says(0, &["nothing to do"]);
+    world.assert_nothing_of_ours();
+    let conflist = world.json(&["cat", &format!("{image}/etc/cni/net.d/10-margay.conflist")]);
+    assert_eq!(conflist["plugins"][0]["ipam"]["assign_ipv6"], "true");
+    assert_eq!(conflist["plugins"][0]["agent_socket"], "/run/margay/agent.sock");
+    let link = world.shell(&format!("readlink {image}/opt/cni/bin/calico"));
+    assert_eq!(link, "/usr/local/bin/margay");
+    let store = format!("{image}/var/lib/margay/store.db");
+    let pools = world.margay(&format!("get ippools --store {store}"));
+    pools.says(0, &["10.9.0.0/16", "fd09::/64"]);
+    world.margay(&format!("remove --root {image} --yes --purge")).says(0, &["margay is removed"]);
+    assert_eq!(world.shell(&format!("find {image} -mindepth 1")), "");
+}
+
+#[test]
+fn names_and_paths_that_cannot_be_used_are_refused() {
+    let Some(world) = World::new() else { return };
+    world.margay("setup --node a/b").says(2, &["\"a/b\" cannot be a name, --node"]);
+    world.margay("setup --network .x").says(2, &["cannot be a name, --network"]);
+    world.margay("setup --bin-dir relative").says(2, &["relative cannot be used", "begin with /"]);
+    world.margay("setup --pool 10.0.0.0/99").says(2, &["--pool"]);
+    world.margay("setup --store /nowhere/store.db").says(2, &["there is no folder /nowhere"]);
+    world.assert_nothing_of_ours();
+}
