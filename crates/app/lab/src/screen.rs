@@ -5,16 +5,13 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use text::table::cut;
 
 use crate::Outcome;
 use crate::arguments::{Format, Structured};
 
 const LABEL_WIDTH: usize = 13;
 const DETAIL_WIDTH: usize = 37;
-/// Two blanks between columns.
-const GAP: usize = 2;
-/// A column is not made narrower than this.
-const NARROWEST: usize = 6;
 
 /// Standard output, and what it can show.
 #[derive(Clone, Copy, Debug)]
@@ -96,31 +93,11 @@ impl Screen {
         step
     }
 
-    /// Rows under headings, not wider than the terminal; what is cut ends in `…`.
+    /// Rows under headings, not wider than the terminal; what does not fit is said.
     pub(crate) fn table(self, headings: &[&str], rows: &[Vec<String>]) -> String {
-        let mut widths: Vec<usize> = headings.iter().map(|cell| columns_of(cell)).collect();
-        for row in rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(columns_of(cell));
-            }
-        }
-        if let Some(width) = self.width {
-            narrow(&mut widths, width);
-        }
-        let mut text = String::new();
         let headings: Vec<String> = headings.iter().map(|cell| (*cell).to_owned()).collect();
-        for row in std::iter::once(&headings).chain(rows) {
-            let start = text.len();
-            for (cell, width) in row.iter().zip(&widths) {
-                let shown = cut(cell, *width);
-                let padding = width.saturating_sub(columns_of(&shown)) + GAP;
-                text.push_str(&shown);
-                text.extend(std::iter::repeat_n(' ', padding));
-            }
-            text.truncate(start + text[start..].trim_end().len());
-            text.push('\n');
-        }
-        text
+        let (table, left_out) = text::table::render(&headings, rows, self.width);
+        table + &left_out.map_or(String::new(), |line| line + "\n")
     }
 }
 
@@ -195,47 +172,9 @@ pub(crate) fn count(n: usize, word: &str) -> String {
     }
 }
 
-/// Takes columns from the widest until the row fits, or nothing is left to take.
-fn narrow(widths: &mut [usize], width: usize) {
-    let gaps = GAP * widths.len().saturating_sub(1);
-    let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
-    while excess > 0 {
-        let Some(widest) = widths.iter_mut().filter(|width| **width > NARROWEST).max() else {
-            return;
-        };
-        *widest -= 1;
-        excess -= 1;
-    }
-}
-
-/// The text in at most so many columns.
-pub(crate) fn cut(cell: &str, width: usize) -> String {
-    if columns_of(cell) <= width {
-        return cell.to_owned();
-    }
-    let mut shown: String = cell.chars().take(width.saturating_sub(1)).collect();
-    shown.push('…');
-    shown
-}
-
-fn columns_of(cell: &str) -> usize {
-    cell.chars().count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_gives_way_where_it_is_widest() {
-        let row = |cells: [&str; 2]| cells.map(String::from).to_vec();
-        let screen = |width| Screen { width, ..Screen::detect(Format::default()) };
-        let rows = [row(["n1", "a long text that says much"]), row(["n2", ""])];
-        let wide = screen(None).table(&["NODE", "TEXT"], &rows);
-        assert_eq!(wide, "NODE  TEXT\nn1    a long text that says much\nn2\n");
-        let narrow = screen(Some(16)).table(&["NODE", "TEXT"], &rows);
-        assert_eq!(narrow, "NODE  TEXT\nn1    a long te…\nn2\n");
-    }
 
     #[test]
     fn ages_have_one_unit() {

@@ -8,12 +8,14 @@
 //! - [`patch`]: strategic merge, JSON merge and JSON patches
 //! - [`template`]: Go's `text/template` over values
 //! - [`number`]: how numbers are spelled and read
+//! - [`table`]: rows under headings, for people
 //! - [`distance`]: the nearest known name to a misspelled one
 
 pub mod distance;
 pub mod json;
 pub mod number;
 pub mod patch;
+pub mod table;
 pub mod template;
 pub mod yaml;
 

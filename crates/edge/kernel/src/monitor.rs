@@ -1,18 +1,14 @@
 //! Changes of links, addresses, routes and neighbours as they happen, whoever makes them.
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
-
 use crate::address::{self, Address};
-use crate::error::{Errno, Error, Result};
+use crate::error::Result;
 use crate::link::{self, Link};
+use crate::listen::{self, Listener};
 use crate::neighbour::{self, Neighbour};
 use crate::netns::Netns;
 use crate::route::{self, Route};
 use crate::socket::{ROUTE, Socket};
-use crate::wire::{self, Malformed, Message};
+use crate::wire::{Malformed, Message};
 
 /// What to listen to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,55 +61,21 @@ pub enum Event {
     Lost,
 }
 
-/// Listens in one namespace. Open it before reading the state, so that nothing falls between.
-pub struct Monitor {
-    socket: Socket,
-    pending: VecDeque<Event>,
-}
-
-impl fmt::Debug for Monitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Monitor({} pending)", self.pending.len())
-    }
-}
-
-/// Readable when there may be an event; call [`Monitor::next`] until it returns `None`.
-impl AsFd for Monitor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+/// Listens for changes in one namespace.
+pub type Monitor = Listener<Event>;
 
 impl Monitor {
     /// Listens in `netns`, or in the namespace of the calling thread.
     pub fn open(netns: Option<&Netns>, topics: &[Topic]) -> Result<Self> {
         let groups: Vec<u32> = topics.iter().flat_map(|topic| topic.groups()).copied().collect();
-        Ok(Self { socket: Socket::open(ROUTE, netns, &groups)?, pending: VecDeque::new() })
-    }
-
-    /// The next event, or `None` if none came within `at_most`.
-    pub fn next(&mut self, at_most: Duration) -> Result<Option<Event>> {
-        let until = Instant::now() + at_most;
-        loop {
-            if let Some(event) = self.pending.pop_front() {
-                return Ok(Some(event));
-            }
-            match self.socket.receive(until) {
-                Ok(Some(datagram)) => self.pending.extend(decode_events(datagram)),
-                Ok(None) => return Ok(None),
-                Err(Errno::NOBUFS) => return Ok(Some(Event::Lost)),
-                Err(errno) => return Err(Error::system("listen for changes", errno)),
-            }
-        }
+        let socket = Socket::open(ROUTE, netns, &groups)?;
+        Ok(Self::on(socket, decode_events, Event::Lost, "listen for changes"))
     }
 }
 
 /// The events of one datagram, such as a recorded one; what cannot be read counts as lost.
 pub fn decode_events(datagram: &[u8]) -> Vec<Event> {
-    let decode = |message: Result<Message<'_>, Malformed>| {
-        message.and_then(|message| decode_event(&message)).unwrap_or(Some(Event::Lost))
-    };
-    wire::messages(datagram).filter_map(decode).collect()
+    listen::events(datagram, decode_event, &Event::Lost)
 }
 
 fn decode_event(message: &Message<'_>) -> Result<Option<Event>, Malformed> {

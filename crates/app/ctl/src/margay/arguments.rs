@@ -270,20 +270,30 @@ pub(crate) struct Create {
     pub(crate) skip_exists: bool,
 }
 
+/// Objects by kind and name, or by documents.
 #[derive(Args, Debug)]
-pub(crate) struct Get {
-    /// What to show: a kind, its plural or a short name (np, gnp, ippool…)
+pub(crate) struct Meant {
+    /// A kind, its plural or a short name (np, gnp, ippool…)
     #[arg(required_unless_present = "filename", add = ArgValueCompleter::new(complete::kinds))]
     pub(crate) kind: Option<String>,
-    /// Only these
+    /// Those with these names
     #[arg(add = ArgValueCompleter::new(complete::names))]
     pub(crate) names: Vec<String>,
-    /// Show what these documents name
+    /// Those that these documents name
     #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
     pub(crate) filename: Vec<PathBuf>,
     /// Read folders with everything below them
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
+    /// The namespace
+    #[arg(short, long, add = ArgValueCompleter::new(complete::namespaces))]
+    pub(crate) namespace: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    pub(crate) meant: Meant,
     /// Only those with these labels: app == "web" && has(tier), or app=web,tier
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     #[arg(conflicts_with_all = ["names", "filename"])]
@@ -291,9 +301,6 @@ pub(crate) struct Get {
     /// ps, wide, yaml, json, custom-columns=A,B, go-template=…, go-template-file=…
     #[arg(short, long, default_value = "ps", add = ArgValueCompleter::new(complete::formats))]
     pub(crate) output: String,
-    /// The namespace
-    #[arg(short, long, add = ArgValueCompleter::new(complete::namespaces))]
-    pub(crate) namespace: Option<String>,
     /// All namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(crate) all_namespaces: bool,
@@ -341,21 +348,8 @@ pub(crate) enum PatchType {
 
 #[derive(Args, Debug)]
 pub(crate) struct Delete {
-    /// A kind, its plural or a short name
-    #[arg(required_unless_present = "filename", add = ArgValueCompleter::new(complete::kinds))]
-    pub(crate) kind: Option<String>,
-    /// The names
-    #[arg(add = ArgValueCompleter::new(complete::names))]
-    pub(crate) names: Vec<String>,
-    /// Remove what these documents name
-    #[arg(short, long, value_name = "FILE", conflicts_with = "kind")]
-    pub(crate) filename: Vec<PathBuf>,
-    /// Read folders with everything below them
-    #[arg(short = 'R', long)]
-    pub(crate) recursive: bool,
-    /// The namespace
-    #[arg(short, long, add = ArgValueCompleter::new(complete::namespaces))]
-    pub(crate) namespace: Option<String>,
+    #[command(flatten)]
+    pub(crate) meant: Meant,
     /// What is not there is no error
     #[arg(short, long)]
     pub(crate) skip_not_exists: bool,

@@ -9,13 +9,13 @@ use api::Kind;
 use serde_json::{Value, json};
 use store::Store;
 use store::resources::{Name, Quarantined, ResourceEvent, Stored};
+use text::table::Layout;
 
 use super::arguments::Get;
 use super::failure::Failure;
 use super::get::{Asked, Table, complain, exported, quarantine_line, unprintable};
 use super::read_documents::once_each;
 use super::session::{Session, spoken};
-use super::table::Layout;
 use crate::output::{self, Format, Shown};
 
 /// How long one wait for the next event lasts; the watch itself goes on for ever.
@@ -35,7 +35,8 @@ pub(super) fn follow(session: &Session, get: &Get, asked: &Asked<'_>) -> Result<
     let mut view = View::new(session, get, kind)?;
     let mut watch = session.resources.watch(kind, namespace);
     let mut outage = Outage::default();
-    let is_wanted = |name: &Name| get.names.is_empty() || get.names.contains(&name.name);
+    let is_wanted =
+        |name: &Name| get.meant.names.is_empty() || get.meant.names.contains(&name.name);
     // Those shown last with the labels asked for: one that loses them is gone from this view.
     let mut selected = BTreeSet::new();
     loop {
@@ -121,7 +122,7 @@ struct View<'s> {
 impl<'s> View<'s> {
     fn new(session: &'s Session, get: &Get, kind: Kind) -> Result<Self, Failure> {
         let with_namespace =
-            kind.is_namespaced() && (get.all_namespaces || get.namespace.is_some());
+            kind.is_namespaced() && (get.all_namespaces || get.meant.namespace.is_some());
         let format =
             Format::parse(&get.output, with_namespace).map_err(super::get::unknown_format)?;
         let table = match &format {

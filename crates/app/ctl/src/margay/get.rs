@@ -14,7 +14,6 @@ use super::follow::follow;
 use super::read_documents::{Input, files, once_each};
 use super::selection::Selection;
 use super::session::{Session, kind_of, name_of, spoken};
-use super::table;
 use super::terminal::{Mark, Terminal, printable, printable_line};
 use crate::columns::{self, Column};
 use crate::output::{self, Format, Headings, ListWriter, Shown};
@@ -31,10 +30,14 @@ pub(crate) fn run(session: &Session, get: &Get) -> Result<bool, Failure> {
 }
 
 fn show(session: &Session, get: &Get) -> Result<bool, Failure> {
-    let with_namespace = get.all_namespaces || get.namespace.is_some();
+    let with_namespace = get.all_namespaces || get.meant.namespace.is_some();
     let format = Format::parse(&get.output, with_namespace).map_err(unknown_format)?;
-    let Some(typed) = &get.kind else {
-        let input = Input::read(&files(&get.filename, get.recursive, get.namespace.as_deref()))?;
+    let Some(typed) = &get.meant.kind else {
+        let input = Input::read(&files(
+            &get.meant.filename,
+            get.meant.recursive,
+            get.meant.namespace.as_deref(),
+        ))?;
         let names = input.objects.iter().map(|given| given.name.clone());
         return show_named(session, get, &format, names.collect());
     };
@@ -44,12 +47,12 @@ fn show(session: &Session, get: &Get) -> Result<bool, Failure> {
     if get.watch {
         return follow(session, get, &Asked { kind, namespace, selection });
     }
-    if !get.names.is_empty() {
+    if !get.meant.names.is_empty() {
         let names = if get.all_namespaces && kind.is_namespaced() {
-            names_anywhere(session, kind, &get.names)?
+            names_anywhere(session, kind, &get.meant.names)?
         } else {
-            let namespace = get.namespace.as_deref();
-            get.names.iter().map(|name| name_of(kind, namespace, name)).collect()
+            let namespace = get.meant.namespace.as_deref();
+            get.meant.names.iter().map(|name| name_of(kind, namespace, name)).collect()
         };
         return show_named(session, get, &format, names);
     }
@@ -94,7 +97,7 @@ fn names_anywhere(session: &Session, kind: Kind, names: &[String]) -> Result<Vec
 }
 
 fn namespace_of(kind: Kind, get: &Get) -> Option<&str> {
-    let one = get.namespace.as_deref().unwrap_or(super::session::DEFAULT_NAMESPACE);
+    let one = get.meant.namespace.as_deref().unwrap_or(super::session::DEFAULT_NAMESPACE);
     (kind.is_namespaced() && !get.all_namespaces).then_some(one)
 }
 
@@ -211,7 +214,7 @@ impl Table {
     }
 
     fn render(&self, terminal: Terminal) -> (String, Option<String>) {
-        table::render(&self.headings(), &self.rows, terminal.width)
+        text::table::render(&self.headings(), &self.rows, terminal.width)
     }
 }
 

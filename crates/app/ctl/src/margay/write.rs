@@ -199,14 +199,18 @@ impl Account {
 
 /// Removes objects by name or by documents.
 pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure> {
-    let mut names: Vec<Name> = match &delete.kind {
+    let mut names: Vec<Name> = match &delete.meant.kind {
         Some(kind) => {
             let kind = kind_of(kind)?;
-            let namespace = delete.namespace.as_deref();
-            delete.names.iter().map(|name| name_of(kind, namespace, name)).collect()
+            let namespace = delete.meant.namespace.as_deref();
+            delete.meant.names.iter().map(|name| name_of(kind, namespace, name)).collect()
         }
         None => {
-            let files = files(&delete.filename, delete.recursive, delete.namespace.as_deref());
+            let files = files(
+                &delete.meant.filename,
+                delete.meant.recursive,
+                delete.meant.namespace.as_deref(),
+            );
             Input::read(&files)?.objects.into_iter().map(|given| given.name).collect()
         }
     };

@@ -1,11 +1,7 @@
 //! Changes of the ruleset as they happen, whoever makes them.
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
-
-use crate::error::{Errno, Error, Result};
+use crate::error::Result;
+use crate::listen::{self, Listener};
 use crate::netns::Netns;
 use crate::nft::table::{TableFamily, TableId};
 use crate::socket::{NETFILTER, Socket};
@@ -60,57 +56,21 @@ pub enum RulesetEvent {
     Lost,
 }
 
-/// Listens in one namespace. Open it before reading the ruleset, so that nothing falls between.
-pub struct RulesetMonitor {
-    socket: Socket,
-    pending: VecDeque<RulesetEvent>,
-}
-
-impl fmt::Debug for RulesetMonitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RulesetMonitor({} pending)", self.pending.len())
-    }
-}
-
-/// Readable when there may be an event; call [`RulesetMonitor::next`] until it returns `None`.
-impl AsFd for RulesetMonitor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
+/// Listens for changes of the ruleset in one namespace.
+pub type RulesetMonitor = Listener<RulesetEvent>;
 
 impl RulesetMonitor {
     /// Listens in `netns`, or in the namespace of the calling thread.
     pub fn open(netns: Option<&Netns>) -> Result<Self> {
         let socket = Socket::open(NETFILTER, netns, &[GROUP])?;
-        Ok(Self { socket, pending: VecDeque::new() })
-    }
-
-    /// The next event, or `None` if none came within `at_most`.
-    pub fn next(&mut self, at_most: Duration) -> Result<Option<RulesetEvent>> {
-        let until = Instant::now() + at_most;
-        loop {
-            if let Some(event) = self.pending.pop_front() {
-                return Ok(Some(event));
-            }
-            match self.socket.receive(until) {
-                Ok(Some(datagram)) => self.pending.extend(decode_events(datagram)),
-                Ok(None) => return Ok(None),
-                Err(Errno::NOBUFS) => return Ok(Some(RulesetEvent::Lost)),
-                Err(errno) => {
-                    return Err(Error::system("listen for changes of the ruleset", errno));
-                }
-            }
-        }
+        let doing = "listen for changes of the ruleset";
+        Ok(Self::on(socket, decode_events, RulesetEvent::Lost, doing))
     }
 }
 
 /// The events of one datagram; what cannot be read counts as lost.
 pub(crate) fn decode_events(datagram: &[u8]) -> Vec<RulesetEvent> {
-    let decode = |message: Result<Message<'_>, Malformed>| {
-        message.and_then(|message| decode_event(&message)).unwrap_or(Some(RulesetEvent::Lost))
-    };
-    wire::messages(datagram).filter_map(decode).collect()
+    listen::events(datagram, decode_event, &RulesetEvent::Lost)
 }
 
 fn decode_event(message: &Message<'_>) -> Result<Option<RulesetEvent>, Malformed> {
