@@ -61,6 +61,16 @@ fn all_mistakes_of_a_pool_are_named_at_once() {
         place.give("validate", &both).refused(&["metadata.name: \"Q_1\"", " overlaps "]);
         let patch = r#"{"spec":{"cidr":"10.1.0.0/33","ipipMode":"always"}}"#;
         place.run(&["patch", "ippool", "p", "-p", patch]).refused(&[cidr, "spec.ipipMode"]);
+        let unfit = "spec.blockSize: blockSize must be from 20 to 32 (IPv4) or from 116 to 128";
+        let other = "spec.blockSize: blockSize cannot change; make a new pool and move to it";
+        for (size, said) in [(40, unfit), (28, other)] {
+            let patch =
+                patch.replace("\"ipipMode\"", &format!("\"blockSize\":{size},\"ipipMode\""));
+            let refused = place.run(&["patch", "ippool", "p", "-p", &patch]);
+            refused.refused(&[cidr, "spec.ipipMode", said]);
+        }
+        let unfit_too = unreadable.replace("spec:\n", "spec:\n  blockSize: 40\n");
+        place.give("apply", &unfit_too).refused(&[cidr, unfit]);
     }
 }
 

@@ -377,7 +377,9 @@ fn edit(
                 std::thread::sleep(Duration::from_millis(attempt * 2 + own_ms));
             }
             Err(Error::Invalid { problems, .. }) => {
-                let problems = all_problems(name.kind, &decoded, &problems);
+                let mut problems = all_problems(name.kind, &decoded, &problems);
+                let kept = model::validate::rules::check_update_rules;
+                problems.extend(kept(name.kind, &stored.object, &decoded));
                 return Err(would_be_invalid(name, &problems));
             }
             Err(error) => return Err(failed(session, error)),

@@ -166,21 +166,30 @@ pub(super) fn pool_range(spec: &Place<'_>, faults: &mut Faults) {
     }
 }
 
-/// Blocks are of a workable size and fit into the pool.
+/// Blocks are of a workable size and fit into the pool. Where it cannot be told of which family a
+/// pool is, the sizes of both will do.
 pub(super) fn pool_block_size(spec: &Place<'_>, faults: &mut Faults) {
-    let Ok(cidr) = schema_cidr(spec) else { return };
+    let cidr = schema_cidr(spec).ok();
     let given = spec.number("blockSize");
-    let (allowed, usual) = match cidr.is_ipv4() {
-        true => (20..=32, 26),
-        false => (116..=128, 122),
+    let (is_allowed, words) = match cidr.map(Cidr::is_ipv4) {
+        Some(true) => ((20..=32).contains(&given), "from 20 to 32"),
+        Some(false) => ((116..=128).contains(&given), "from 116 to 128"),
+        None => (
+            (20..=32).contains(&given) || (116..=128).contains(&given),
+            "from 20 to 32 (IPv4) or from 116 to 128 (IPv6)",
+        ),
     };
-    if given != 0 && !allowed.contains(&given) {
+    if given != 0 && !is_allowed {
         let reason = "blockSize must be between 20 and 32 for IPv4 pools, and between 116 and 128 \
                       for IPv6 pools";
-        let message = format!("blockSize must be from {} to {}", allowed.start(), allowed.end());
-        faults.schema(spec, "blockSize", message, reason);
+        faults.schema(spec, "blockSize", format!("blockSize must be {words}"), reason);
     }
-    let block_size = if given == 0 { usual } else { given };
+    let Some(cidr) = cidr else { return };
+    let block_size = match given {
+        0 if cidr.is_ipv4() => 26,
+        0 => 122,
+        given => given,
+    };
     if !spec.flag("disabled") && i64::from(cidr.prefix_len()) > block_size {
         let reason = "IP pool size is too small for use with Calico IPAM. It must be equal to or \
                       greater than the block size.";
