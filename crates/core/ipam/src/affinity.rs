@@ -1,7 +1,7 @@
 //! Claims of owners on blocks: making, finding and giving them up.
 
-use api::keys::AffinityType;
 use api::keys::ipam::{Affinity, AffinityState, Block, IpamConfig};
+use api::keys::{AffinityType, BlockAffinityKey};
 use net::Cidr;
 
 use crate::block::{claimed, clear_affinity, is_empty};
@@ -272,6 +272,47 @@ impl Planner<'_> {
                 self.need_room()?;
                 let owner = Owner { kind: claim.owner_type, name: claim.owner };
                 self.give_up(&owner, claim.cidr, false, &settings)?.ok();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes claims from their owners, even those on blocks that are missing or cannot be read.
+    /// May ask for a commit in between.
+    pub fn forget_claims(
+        &mut self,
+        is_meant: impl FnMut(&BlockAffinityKey) -> bool,
+    ) -> Planned<Result<(), Error>> {
+        let result = self.drop_claims(is_meant);
+        self.settle(result)
+    }
+
+    fn drop_claims(
+        &mut self,
+        mut is_meant: impl FnMut(&BlockAffinityKey) -> bool,
+    ) -> Result<(), Stop> {
+        let settings = match self.settings() {
+            Err(Stop::Failed(_)) => IpamConfig::default(),
+            settings => settings?,
+        };
+        let mut claims = Vec::new();
+        for kind in [AffinityType::Host, AffinityType::Virtual] {
+            let anyone = Owner { kind, name: String::new() };
+            let keys = self.scan(&record::affinities_prefix(&anyone, None))?.into_iter();
+            claims.extend(keys.filter_map(|(key, _)| Some((record::affinity_at(&key)?, key))));
+        }
+        claims.retain(|(claim, _)| is_meant(claim));
+        self.want(claims.iter().map(|(claim, _)| Read::Key(block_key(claim.cidr))))?;
+        for (claim, key) in claims {
+            self.need_room()?;
+            let owner = Owner { kind: claim.owner_type, name: claim.owner };
+            match self.give_up(&owner, claim.cidr, false, &settings) {
+                Ok(Ok(()) | Err(Kept::Foreign)) => {}
+                Ok(Err(_)) | Err(Stop::Failed(_)) => {
+                    self.depend(&block_key(claim.cidr))?;
+                    self.delete(&key)?;
+                }
+                Err(pause) => return Err(pause),
             }
         }
         Ok(())

@@ -42,6 +42,7 @@ pub use request::{
     AssignIp, Assigned, Assignment, AutoAssign, EnsureBlock, Ensured, HostReserved, Owner, Release,
 };
 pub use reserve::reserve_handle;
+pub use settings::check_settings;
 pub use usage::{BlockUsage, Borrowed, Exact, PoolUsage, borrowed, usage};
 pub use view::{Read, View};
 

@@ -32,13 +32,19 @@ impl Planner<'_> {
         if after == before {
             return Ok(after);
         }
-        if !after.strict_affinity && !after.auto_allocate_blocks {
-            return Err(Error::NeitherBorrowNorClaim.into());
-        }
-        if after.max_blocks_per_host > 0 && !after.strict_affinity {
-            return Err(Error::LimitNeedsStrictAffinity.into());
-        }
+        check_settings(&after)?;
         self.put_json(&settings_key(), &after.encode())?;
         Ok(after)
     }
+}
+
+/// Refuses settings under which nobody would get an address as meant.
+pub fn check_settings(settings: &IpamConfig) -> Result<(), Error> {
+    if !settings.strict_affinity && !settings.auto_allocate_blocks {
+        return Err(Error::NeitherBorrowNorClaim);
+    }
+    if settings.max_blocks_per_host > 0 && !settings.strict_affinity {
+        return Err(Error::LimitNeedsStrictAffinity);
+    }
+    Ok(())
 }

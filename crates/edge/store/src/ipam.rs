@@ -20,7 +20,7 @@ const PARTS_MAX: u32 = 10_000;
 /// From this attempt on there is a pause before the next one.
 const PATIENT_FROM: u32 = 2;
 /// So many addresses are let go in one transaction: each may touch a block, a claim and a handle.
-const RELEASES_AT_ONCE: usize = 30;
+pub(crate) const RELEASES_AT_ONCE: usize = 30;
 
 /// Address management on a store. Clones share the connection.
 #[derive(Clone, Debug)]

@@ -1,8 +1,10 @@
 //! Taking writes back.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::Duration;
 
-use crate::harness::{Place, policy, pool};
+use crate::harness::{Done, Place, policy, pool, until};
 
 fn order(place: &Place) -> serde_json::Value {
     place.json("get np web -n shop")["spec"]["order"].clone()
@@ -210,6 +212,32 @@ fn an_object_named_twice_in_a_file_is_one_change() {
 }
 
 #[test]
+fn an_object_given_twice_that_ends_as_it_was_is_no_change() {
+    for place in Place::both() {
+        place.give("apply", &policy("shop", "web", 7)).ok();
+        let before = place.dump();
+        let twice = policy("shop", "web", 1) + &policy("shop", "web", 7);
+        let note = "note: NetworkPolicy shop/web is given more than once; the last one counts\n";
+        let said = place.give("apply", &twice).ok().says(&["✓ 1 unchanged", note]);
+        assert!(!said.out.contains("undo"), "{said:?}");
+        assert_eq!(place.dump(), before);
+        // In different transactions it is written twice, and that is in nobody's way.
+        let others = (0..120).map(|n| policy("shop", &format!("p{n:03}"), n)).collect::<String>();
+        place.give("apply", &others).ok();
+        let far = policy("shop", "web", 1) + &others + &policy("shop", "web", 7);
+        place.give("apply", &far).ok().says(&["✓ 1 changed, 120 unchanged", note]);
+        assert_eq!(order(&place), 7);
+        place.margay("undo 3").refused(&[
+            "all is as it was before write 3",
+            "help: margay undo 2 takes back the one before",
+        ]);
+        place.margay("undo").ok().says(&["write 2 taken back: 120 objects"]);
+        place.margay("undo").ok().says(&["write 1 taken back: NetworkPolicy shop/web"]);
+        place.margay("get np web -n shop").refused(&["does not exist"]);
+    }
+}
+
+#[test]
 fn what_apply_and_delete_refuse_is_not_done_by_undo() {
     for place in Place::both() {
         place.give("apply", &tier("t")).ok();
@@ -226,8 +254,7 @@ fn what_apply_and_delete_refuse_is_not_done_by_undo() {
         place.give("apply", &pool("q", "10.1.0.0/16")).ok();
         place.margay("undo 8").refused(&["write 8 cannot be taken back", "overlaps"]);
         place.margay("delete ippool q --yes").ok();
-        let note = "note: the blocks of IPPool p were taken from their nodes and are not restored";
-        place.margay("undo 8").ok().says(&["IPPool p", note]);
+        place.margay("undo 8").ok().says(&["IPPool p"]);
     }
 }
 
@@ -242,28 +269,154 @@ fn a_tier_and_its_policies_of_one_write_go_and_come_together() {
     }
 }
 
-#[test]
-fn the_addresses_of_a_node_are_said_to_be_gone() {
-    let place = Place::embedded();
-    let node = "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata:\n  name: n1\n";
-    place.give("apply", node).ok();
-    place.margay("delete node n1 --yes").ok();
-    let note = "note: the addresses of Node n1 were released and are not restored\n";
-    place.margay("undo").ok().says(&["write 2 taken back: Node n1\n", note]);
+const NODE: &str = "apiVersion: projectcalico.org/v3\nkind: Node\nmetadata:\n  name: n1\n---\n";
+
+/// Gives the node a claim on a block and so many workloads with an address each.
+fn inhabit(place: &Place, n_workloads: usize) {
+    let claim = "/calico/ipam/v2/host/n1/ipv4/block/10.1.0.0-26";
+    place.put(claim, r#"{"state":"confirmed","deleted":false}"#);
+    let joined = |parts: Vec<String>| parts.join(",");
+    let held = |n: usize| if n < n_workloads { n.to_string() } else { "null".to_owned() };
+    let attribute =
+        |n: usize| format!(r#"{{"handle_id":"h{n}","secondary":{{"node":"n1","pod":"w{n}"}}}}"#);
+    let block = format!(
+        r#"{{"cidr":"10.1.0.0/26","affinity":"host:n1","allocations":[{}],"unallocated":[{}],"attributes":[{}],"deleted":false}}"#,
+        joined((0..64).map(held).collect()),
+        joined((n_workloads..64).map(|n| n.to_string()).collect()),
+        joined((0..n_workloads).map(attribute).collect()),
+    );
+    place.put("/calico/ipam/v2/assignment/ipv4/block/10.1.0.0-26", &block);
+    for n in 0..n_workloads {
+        let handle = format!("/calico/ipam/v2/handle/h{n}");
+        place.put(&handle, r#"{"block":{"10.1.0.0/26":1},"deleted":false}"#);
+        let key = format!(
+            "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/n1-k8s-w{n}-eth0"
+        );
+        let endpoint = format!(
+            r#"{{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{{"name":"n1-k8s-w{n}-eth0","namespace":"shop","uid":"u{n}","creationTimestamp":"2026-01-01T00:00:00Z"}},"spec":{{"orchestrator":"k8s","node":"n1","pod":"w{n}","endpoint":"eth0","ipNetworks":["10.1.0.{n}/32"],"profiles":["kns.shop"],"interfaceName":"cali{n}"}}}}"#
+        );
+        place.put(&key, &endpoint);
+    }
+}
+
+/// What there is of a node besides itself.
+fn belongings(place: &Place) -> Vec<String> {
+    let keys = place.dump().into_iter().map(|(key, _)| key);
+    let is_its = |key: &String| {
+        ["/ipam/v2/host/", "/ipam/v2/handle/", "/ipam/v2/assignment/", "workloadendpoints"]
+            .iter()
+            .any(|part| key.contains(part))
+    };
+    keys.filter(is_its).collect()
 }
 
 #[test]
-fn later_writes_of_our_own_are_named_and_taken_back_first() {
-    let place = Place::embedded();
-    for n in 1..=3 {
-        place.give("apply", &policy("shop", "web", n)).ok();
+fn addresses_that_do_not_come_back_with_a_node_are_named() {
+    for place in Place::both() {
+        place.give("apply", &(pool("p", "10.1.0.0/24") + NODE)).ok();
+        inhabit(&place, 3);
+        place.margay("delete node n1 --yes").ok();
+        assert_eq!(belongings(&place), Vec::<String>::new());
+        let note = "note: released addresses do not come back, and may be given to others: \
+                    10.1.0.0, 10.1.0.1 and 1 more; start what uses them again\n";
+        place.margay("undo").ok().says(&["write 2 taken back: 4 objects\n", note]);
     }
-    let line = "NetworkPolicy shop/web: write 3 changed it later; margay undo 3 first";
-    place.margay("undo 1").refused(&["later writes changed these objects", line]);
-    place.margay("undo 3").ok();
-    place.margay("undo 2").ok();
-    place.margay("undo 1").ok();
-    place.margay("get np web -n shop").refused(&["does not exist"]);
+}
+
+#[test]
+fn a_node_that_had_no_addresses_comes_back_without_a_note() {
+    let place = Place::embedded();
+    place.give("apply", NODE).ok();
+    place.margay("delete node n1 --yes").ok();
+    let said = place.margay("undo").ok().says(&["write 2 taken back: Node n1\n"]);
+    assert!(!said.out.contains("note"), "{said:?}");
+}
+
+#[test]
+fn an_undo_that_is_killed_leaves_the_node_until_all_of_it_is_gone() {
+    for place in Place::both() {
+        let (mut n_midway, mut n_named) = (0, 0);
+        for round in 0..10 {
+            let before = place.dump();
+            place.give("apply", NODE).ok();
+            let written = place.json("history")[0]["number"].as_i64().unwrap();
+            inhabit(&place, 30);
+            let revision = place.store().get("/").unwrap().1;
+            let mut child = place.command(&["undo"]).stdout(Stdio::null()).spawn().unwrap();
+            until("the first change", || {
+                place.store().get("/").unwrap().1 > revision || child.try_wait().unwrap().is_some()
+            });
+            std::thread::sleep(Duration::from_micros(round * 400));
+            let _ = child.kill();
+            child.wait().unwrap();
+            if place.margay("get node n1").code == 0 {
+                n_midway += 1;
+                let listed = place.margay("history").ok();
+                n_named += usize::from(listed.out.contains(&format!("margay undo {written} goes")));
+                let said = place.margay("undo").ok();
+                said.says(&[&format!("write {written} taken back")]);
+            }
+            assert_eq!(belongings(&place), Vec::<String>::new(), "round {round}");
+            let now = place.dump();
+            if !before.is_empty() {
+                assert_eq!(now, before, "round {round}");
+            }
+        }
+        eprintln!("{n_midway} of 10 were killed midway");
+        assert_eq!(n_named, n_midway, "each is named with the way on");
+    }
+}
+
+/// Does what the advice of a refusal says, word by word.
+fn follow_advice(place: &Place, refused: &Done) {
+    let help = refused.err.lines().find_map(|line| line.strip_prefix("help: ")).unwrap();
+    for command in help.split(" && ") {
+        place.margay(command.strip_prefix("margay ").unwrap()).ok();
+    }
+}
+
+#[test]
+fn later_writes_of_our_own_are_named_and_the_advice_leads_to_the_end() {
+    for place in Place::both() {
+        for n in 1..=3 {
+            place.give("apply", &policy("shop", "web", n)).ok();
+        }
+        let line = "NetworkPolicy shop/web: writes 3, 2 changed it later\n";
+        let help = "help: margay undo 3 && margay undo 2 && margay undo 1\n";
+        let refused = place.margay("undo 1").refused(&["later writes changed these", line, help]);
+        // A taking back is not in the way: what it left is what was there before.
+        place.margay("undo 3").ok();
+        place.margay("undo 1").refused(&["help: margay undo 2 && margay undo 1\n"]);
+        place.margay("undo 4").ok();
+        follow_advice(&place, &refused);
+        place.margay("get np web -n shop").refused(&["does not exist"]);
+        place.margay("undo 2").refused(&["has taken write 2 back already"]);
+    }
+}
+
+#[test]
+fn the_advice_knows_what_is_in_the_way_of_other_objects() {
+    let place = Place::embedded();
+    place.give("apply", &policy("shop", "a", 1)).ok();
+    place.give("apply", &(policy("shop", "a", 2) + &policy("shop", "b", 2))).ok();
+    place.give("apply", &policy("shop", "b", 3)).ok();
+    place.margay("delete np b -n shop --yes").ok();
+    place.give("apply", &policy("shop", "b", 5)).ok();
+    let help = "help: margay undo 5 && margay undo 4 && margay undo 3 && margay undo 2 && \
+                margay undo 1\n";
+    let refused = place.margay("undo 1").refused(&["shop/a: write 2 changed it later\n", help]);
+    follow_advice(&place, &refused);
+    place.margay("get np -A").code(0).complains(&["no networkpolicies"]);
+}
+
+#[test]
+fn what_somebody_else_did_in_between_is_said_at_once() {
+    let place = Place::embedded();
+    place.give("apply", &policy("shop", "web", 1)).ok();
+    let file = place.file("theirs.yaml", &policy("shop", "web", 9));
+    place.run(&["calicoctl", "apply", "-f", &file]).code(0);
+    place.give("apply", &policy("shop", "web", 2)).ok();
+    place.margay("undo 1").refused(&["somebody changed these objects", "shop/web: written again"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! compare-and-swap, so what somebody else changed since is never overwritten. While the write is
 //! under way the entry says what it is about to do, so that a killed one can be taken back too.
 
+mod lineage;
 pub(crate) mod take_back;
 pub(crate) mod under_way;
 
@@ -67,9 +68,10 @@ impl Entry {
         self.store == place && (self.cluster.is_none() || self.cluster.as_deref() == cluster)
     }
 
-    /// Whether no object is known to be as the write left it.
+    /// Whether no object is known to be as the write left it and not as it was before.
     fn has_nothing_to_take_back(&self) -> bool {
-        self.uncertain.is_some() && self.changes.iter().all(Change::is_unknown)
+        let is_told = self.uncertain.is_some() || !self.changes.is_empty();
+        is_told && self.changes.iter().all(|change| change.is_unknown() || change.is_idle())
     }
 }
 
@@ -92,13 +94,22 @@ pub(crate) struct Change {
     pub(crate) revision: Option<i64>,
     /// The digest of the bytes that the write stored: revisions repeat in a restored store.
     pub(crate) digest: Option<String>,
-    /// When the write put older bytes back: the revision those had before.
+    /// When the write left older bytes there: the revision those had before.
     pub(crate) stands_for: Option<i64>,
 }
 
 impl Change {
     fn is_unknown(&self) -> bool {
         self.revision.is_none() && self.digest.is_some()
+    }
+
+    /// Whether the write left what was there before.
+    fn is_idle(&self) -> bool {
+        self.stands_for.is_some() && self.stands_for == self.before_revision
+    }
+
+    fn is_removal(&self) -> bool {
+        self.revision.is_none() && self.digest.is_none()
     }
 }
 

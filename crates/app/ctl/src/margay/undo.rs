@@ -1,5 +1,6 @@
 //! `margay undo` and `margay history`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use api::Kind;
@@ -64,7 +65,7 @@ fn take_back_here(session: &Session, number: u64, entry: &Entry) -> Result<bool,
         entry.uncertain.iter().map(|why| format!("write {number} is not certain: {why}"));
     let notes = uncertain
         .chain(stays.into_iter().map(|stays| format!("left alone: {stays}")))
-        .chain(changes.iter().filter_map(not_restored))
+        .chain(not_restored(session, &changes)?)
         .chain(cleared.done)
         .chain(cleared.left);
     let listed = if n <= 3 { names.join(", ") } else { format!("{n} objects") };
@@ -92,17 +93,38 @@ fn not_whole(failure: Failure, recorded: &Recorded, n: usize) -> Failure {
     }
 }
 
-/// What went with an object when it was deleted, and does not come back with it.
-fn not_restored(change: &Change) -> Option<String> {
-    let is_back = change.before.is_none() && change.revision.is_some();
-    let name = &change.name;
-    match Name::at_key(&change.key).filter(|_| is_back)?.kind {
-        Kind::Node => Some(format!("the addresses of {name} were released and are not restored")),
-        Kind::IpPool => {
-            Some(format!("the blocks of {name} were taken from their nodes and are not restored"))
-        }
-        _ => None,
+/// What went with objects when they were deleted, and did not come back with them.
+fn not_restored(session: &Session, changes: &[Change]) -> Result<Vec<String>, Failure> {
+    let is_back = |it: &&Change| it.before.is_none() && it.revision.is_some();
+    let mut names: Vec<Name> =
+        changes.iter().filter(is_back).filter_map(|it| Name::at_key(&it.key)).collect();
+    names.retain(|it| matches!(it.kind, Kind::Node | Kind::WorkloadEndpoint | Kind::IpPool));
+    let mut notes = Vec::new();
+    if names.is_empty() {
+        return Ok(notes);
     }
+    let unheld: Vec<String> =
+        session.resources.unheld_addresses(&names)?.iter().map(ToString::to_string).collect();
+    if !unheld.is_empty() {
+        notes.push(format!(
+            "released addresses do not come back, and may be given to others: {}; start what uses \
+             them again",
+            shortened(&unheld)
+        ));
+    }
+    for pool in names.iter().filter(|it| it.kind == Kind::IpPool) {
+        let left = session.resources.blocks_without_node(pool)?;
+        let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+        if !left.is_empty() {
+            notes.push(format!(
+                "blocks of {} stay without a node: {}; their addresses stay in use, and nodes take \
+                 new blocks as they need them",
+                pool.spoken(),
+                shortened(&left)
+            ));
+        }
+    }
+    Ok(notes)
 }
 
 /// Lists the writes that can be taken back, newest first.
@@ -121,12 +143,12 @@ pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<
         let by = taken_back.get(number);
         let left_open = open.iter().find(|(open, _)| open == number).map(|(_, why)| why);
         let uncertain = entry.uncertain.as_ref().or(left_open);
-        let names: Vec<&String> = entry.changes.iter().map(|change| &change.name).collect();
+        let names: Vec<String> = entry.changes.iter().map(|change| change.name.clone()).collect();
         rows.push(vec![
             number.to_string(),
             entry.time.clone(),
             shortened(&names),
-            state(entry, uncertain, by),
+            state(entry, uncertain, by, &taken_back),
             entry.command.clone(),
             entry.store.clone(),
         ]);
@@ -180,21 +202,32 @@ fn settled(history: &History, place: &Place) -> Vec<(u64, String)> {
 }
 
 /// What there is to know of an entry, in a few words.
-fn state(entry: &Entry, uncertain: Option<&String>, by: Option<&u64>) -> String {
-    let part = entry.undoes.filter(|_| entry.is_part);
+fn state(
+    entry: &Entry,
+    uncertain: Option<&String>,
+    by: Option<&u64>,
+    taken_back: &BTreeMap<u64, u64>,
+) -> String {
+    let part = entry.undoes.filter(|_| entry.is_part).map(|undone| {
+        let part = format!("took back a part of {undone}");
+        match taken_back.contains_key(&undone) {
+            true => part,
+            false => format!("{part}; margay undo {undone} goes on"),
+        }
+    });
     let words = [
         by.map(|by| format!("taken back by {by}")),
-        part.map(|undone| format!("took back a part of {undone}")),
+        part,
         uncertain.map(|why| format!("not certain: {why}")),
         (entry.under_way && uncertain.is_none()).then(|| "under way".to_owned()),
     ];
     words.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-fn shortened(names: &[&String]) -> String {
+fn shortened(names: &[String]) -> String {
     match names {
         [] => String::new(),
-        [one] => (*one).clone(),
+        [one] => one.clone(),
         [one, other] => format!("{one}, {other}"),
         [one, other, rest @ ..] => format!("{one}, {other} and {} more", rest.len()),
     }

@@ -1,6 +1,7 @@
 //! The commands that change the datastore. Each keeps what was there before, and says how to take
 //! it back.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, IsTerminal, Write as _};
 use std::time::Duration;
 
@@ -87,9 +88,10 @@ fn refuse_before_first_write(
 /// What became of the objects of one command.
 #[derive(Default)]
 struct Account {
-    n_created: usize,
-    n_changed: usize,
-    n_unchanged: usize,
+    /// What became of each object, by its name; one that is given twice is one.
+    written: BTreeMap<String, Applied>,
+    /// Those that are given more than once.
+    repeated: BTreeSet<String>,
     n_removed: usize,
     n_skipped: usize,
     n_untried: usize,
@@ -107,14 +109,16 @@ struct Account {
 impl Account {
     fn add(&mut self, written: Written) {
         self.revision = self.revision.max(written.revision);
-        match written.applied {
-            Applied::Created => self.n_created += 1,
-            Applied::Changed => self.n_changed += 1,
-            Applied::Unchanged => self.n_unchanged += 1,
+        let name = spoken(&written.name);
+        let was = self.written.get(&name).copied();
+        if was.is_some() {
+            self.repeated.insert(name.clone());
         }
-        if written.applied != Applied::Unchanged {
-            self.changed.push(spoken(&written.name));
+        let is_changed = |applied| applied != Applied::Unchanged;
+        if is_changed(written.applied) && !was.is_some_and(is_changed) {
+            self.changed.push(name.clone());
         }
+        self.written.insert(name, was.filter(|was| is_changed(*was)).unwrap_or(written.applied));
     }
 
     fn refuse(&mut self, input: &Input, given: &Given, error: &Error) {
@@ -125,11 +129,12 @@ impl Account {
     }
 
     fn counts(&self) -> [(usize, &'static str); 5] {
+        let n = |wanted| self.written.values().filter(|applied| **applied == wanted).count();
         [
-            (self.n_created, "created"),
-            (self.n_changed, "changed"),
+            (n(Applied::Created), "created"),
+            (n(Applied::Changed), "changed"),
             (self.n_removed, "removed"),
-            (self.n_unchanged, "unchanged"),
+            (n(Applied::Unchanged), "unchanged"),
             (self.n_skipped, "skipped"),
         ]
     }
@@ -191,6 +196,9 @@ impl Account {
             ("", _) => writeln!(out, "{mark} nothing to do")?,
             (summary, 0) => writeln!(out, "{mark} {summary}")?,
             (summary, revision) => writeln!(out, "{mark} {summary}   (revision {revision})")?,
+        }
+        for name in &self.repeated {
+            writeln!(out, "note: {name} is given more than once; the last one counts")?;
         }
         out.write_all(recorded.line().as_bytes())?;
         Ok(true)

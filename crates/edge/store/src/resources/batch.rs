@@ -1,7 +1,7 @@
 //! Writing objects, one or many: plans become transactions.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -217,10 +217,9 @@ impl Resources {
 
     /// Stores plans in one transaction; gives them back if a condition does not hold any more.
     fn commit(&self, plans: Vec<Planned>) -> Result<Result<Vec<Outcome>, Vec<Planned>>, Error> {
-        let mut changes: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let net = self.net(&plans);
         let mut compares: Vec<Compare> = Vec::new();
-        for plan in plans.iter().filter(|plan| plan.applied != Applied::Unchanged) {
-            changes.insert(plan.name.key(), plan.value.clone());
+        for plan in plans.iter().filter(|plan| net.contains_key(&plan.name.key())) {
             for condition in &plan.conditions {
                 if !compares.iter().any(|known| known == condition) {
                     compares.push(condition.clone());
@@ -228,30 +227,61 @@ impl Resources {
             }
         }
         let mut revision = 0;
-        if !changes.is_empty() {
-            let ops = changes.into_iter().map(|(key, value)| Op::Put { key, value }).collect();
-            match self.commit_told(Txn { compares, ops }, || told(&plans)) {
+        if !net.is_empty() {
+            let put = |(key, net): (&String, &Net<'_>)| Op::Put {
+                key: key.clone(),
+                value: net.value.to_vec(),
+            };
+            let ops = net.iter().map(put).collect();
+            match self.commit_told(Txn { compares, ops }, || told(&net)) {
                 Ok(Committed::Applied { revision: at }) => revision = at,
                 Ok(Committed::Conflict { .. }) => return Ok(Err(plans)),
                 Err(lost @ crate::Error::Uncertain(_)) => {
-                    revision = self.applied_after_all(&plans)?.ok_or(lost)?;
+                    revision = self.applied_after_all(&net)?.ok_or(lost)?;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Ok(plans.into_iter().map(|plan| Ok(written(plan, revision))).collect()))
+        let keys: BTreeSet<String> = net.into_keys().collect();
+        Ok(Ok(plans
+            .into_iter()
+            .map(|mut plan| {
+                if !keys.contains(&plan.name.key()) {
+                    plan.applied = Applied::Unchanged;
+                }
+                Ok(written(plan, revision))
+            })
+            .collect()))
     }
+
+    /// What plans come to, by key: an object may be named twice, and then be what it was before.
+    fn net<'p>(&self, plans: &'p [Planned]) -> BTreeMap<String, Net<'p>> {
+        let mut net: BTreeMap<String, Net<'p>> = BTreeMap::new();
+        for plan in plans.iter().filter(|plan| plan.applied != Applied::Unchanged) {
+            let value = plan.value.as_slice();
+            let before = plan.before.as_deref().map(|before| (before, plan.revision));
+            net.entry(plan.name.key()).or_insert(Net { before, value }).value = value;
+        }
+        let is_same = |net: &Net<'_>| net.before.map(|(before, _)| before) == Some(net.value);
+        net.retain(|_, it| self.manner.rewrite_unchanged || !is_same(it));
+        net
+    }
+}
+
+/// What becomes of a key.
+struct Net<'p> {
+    before: Option<(&'p [u8], i64)>,
+    value: &'p [u8],
 }
 
 impl Resources {
     /// The revision of a transaction whose answer was lost, if what it wrote is stored: no other
     /// client writes these very bytes, which hold fresh identifiers or times of a new object, or
     /// for a change, the same content.
-    fn applied_after_all(&self, plans: &[Planned]) -> Result<Option<i64>, Error> {
-        let last = plans.iter().rev().find(|plan| plan.applied != Applied::Unchanged);
-        let Some(plan) = last else { return Ok(None) };
-        let entry = self.store.get(&plan.name.key())?.0;
-        Ok(entry.filter(|entry| entry.value == plan.value).map(|entry| entry.mod_revision))
+    fn applied_after_all(&self, net: &BTreeMap<String, Net<'_>>) -> Result<Option<i64>, Error> {
+        let Some((key, net)) = net.last_key_value() else { return Ok(None) };
+        let entry = self.store.get(key)?.0;
+        Ok(entry.filter(|entry| entry.value == net.value).map(|entry| entry.mod_revision))
     }
 }
 
@@ -261,20 +291,12 @@ pub(super) fn give_way(attempts: u32) {
     std::thread::sleep(Duration::from_millis(u64::from(attempts.saturating_sub(1) + own_ms)));
 }
 
-/// The changes of plans, one a key: an object may be named twice.
-fn told(plans: &[Planned]) -> Vec<Change> {
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
-    let mut changes: Vec<Change> = Vec::new();
-    for plan in plans.iter().filter(|plan| plan.applied != Applied::Unchanged) {
-        let before = plan.before.clone().map(|value| (value, plan.revision));
-        let change = Change::new(plan.name.key(), before, Some(&plan.value));
-        let place = *places.entry(change.key.clone()).or_insert(changes.len());
-        match changes.get_mut(place) {
-            Some(known) => known.digest = change.digest,
-            None => changes.push(change),
-        }
-    }
-    changes
+fn told(net: &BTreeMap<String, Net<'_>>) -> Vec<Change> {
+    let change = |(key, net): (&String, &Net<'_>)| {
+        let before = net.before.map(|(before, revision)| (before.to_vec(), revision));
+        Change::new(key.clone(), before, Some(net.value))
+    };
+    net.iter().map(change).collect()
 }
 
 fn weigh((_, plan): &(usize, Planned)) -> (Vec<Compare>, usize) {

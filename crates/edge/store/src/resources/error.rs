@@ -73,6 +73,23 @@ pub enum Error {
     },
     /// Nothing was written because other objects of the same request were refused.
     NotAttempted(Name),
+    /// Address management could not do its part; why.
+    Addresses(String),
+}
+
+impl From<::ipam::Error> for Error {
+    fn from(error: ::ipam::Error) -> Self {
+        Self::Addresses(error.to_string())
+    }
+}
+
+impl From<crate::ipam::Error> for Error {
+    fn from(error: crate::ipam::Error) -> Self {
+        match error {
+            crate::ipam::Error::Store(error) => Self::Store(error),
+            error => Self::Addresses(error.to_string()),
+        }
+    }
 }
 
 impl Error {
@@ -122,6 +139,7 @@ impl Error {
                 format!("{}; {name} was not deleted, but before that: {done}", cause.calico())
             }
             Self::NotAttempted(name) => format!("{name} was not written"),
+            Self::Addresses(why) => why.clone(),
         }
     }
 }
@@ -188,6 +206,7 @@ impl fmt::Display for Error {
                 let name = name.spoken();
                 write!(formatter, "{name} was not written, because other objects were refused")
             }
+            Self::Addresses(why) => write!(formatter, "address management: {why}"),
         }
     }
 }

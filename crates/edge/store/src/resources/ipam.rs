@@ -1,22 +1,24 @@
 //! Addresses in the store: how full pools are, settings, and letting addresses and blocks go.
 //!
-//! A block and the handles that point into it change in one transaction, so counts cannot drift.
+//! How they are let go is known to [`::ipam`] alone.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
-use ::ipam::{Borrowed, PoolUsage, borrowed, clear_affinity, holder_of, is_empty, release, usage};
-use api::keys::ipam::{Attribute, Block, Handle, IpamConfig};
+use ::ipam::{Borrowed, PoolUsage, Release, View, borrowed, holder_of, usage};
+use api::keys::ipam::{Attribute, Block};
 use api::keys::value::{self, Stored, ValueError};
 use api::keys::{AffinityType, BlockAffinityKey, Key, ListOptions};
 use api::{Kind, Problem};
 use net::Cidr;
 use serde_json::Value;
 
+use super::node::cidr_of;
 use super::read::{quarantined, whole};
 use super::{Error, Quarantined, Resources};
-use crate::{Committed, Compare, KeyValue, Op, Txn};
+use crate::KeyValue;
+use crate::ipam::{Driver, RELEASES_AT_ONCE};
 
 mod settings;
 
@@ -96,10 +98,7 @@ impl Resources {
         let named: Vec<(String, Cidr)> = pools
             .objects
             .iter()
-            .filter_map(|pool| {
-                let cidr = pool.object.pointer("/spec/cidr")?.as_str()?;
-                Some((pool.name.name.clone(), Cidr::parse_strict(cidr)?))
-            })
+            .filter_map(|pool| Some((pool.name.name.clone(), cidr_of(pool)?)))
             .collect();
         let reserved: Vec<Cidr> = reservations
             .objects
@@ -142,97 +141,36 @@ impl Resources {
         Ok(found)
     }
 
-    /// Lets addresses go whose holder may be released; returns those that nobody held.
-    pub fn release_addresses(
-        &self,
-        addresses: &[IpAddr],
-        may_go: impl Fn(&Attribute) -> bool,
-    ) -> Result<Vec<IpAddr>, Error> {
-        self.release_addresses_telling(addresses, may_go, &mut Vec::new())
-    }
-
-    /// The same, for a caller who has to say what was done when it fails half way.
-    pub(super) fn release_addresses_telling(
+    /// Lets addresses go whose holder may be released, and says which went.
+    pub(super) fn release_addresses(
         &self,
         addresses: &[IpAddr],
         may_go: impl Fn(&Attribute) -> bool,
         done: &mut Vec<String>,
-    ) -> Result<Vec<IpAddr>, Error> {
-        let mut by_block: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
-        let mut free = Vec::new();
+    ) -> Result<(), Error> {
+        let Blocks { blocks, quarantined } = self.blocks()?;
+        let mut releases = Vec::new();
         for address in addresses {
-            match self.block_of(*address)? {
-                Some(entry) => by_block.entry(entry.key).or_default().push(*address),
-                None => free.push(*address),
-            }
-        }
-        let settings = self.ipam_settings()?;
-        for (key, addresses) in by_block {
-            let kept = self.release_in_block(&key, &addresses, &may_go, &settings)?;
-            let gone = addresses.iter().filter(|address| !kept.contains(address));
-            done.extend(gone.map(|address| format!("{address} was released")));
-            free.extend(kept);
-        }
-        Ok(free)
-    }
-
-    fn release_in_block(
-        &self,
-        key: &str,
-        addresses: &[IpAddr],
-        may_go: &impl Fn(&Attribute) -> bool,
-        settings: &IpamConfig,
-    ) -> Result<Vec<IpAddr>, Error> {
-        loop {
-            let Some(entry) = self.store.get(key)?.0 else { return Ok(addresses.to_vec()) };
-            let mut block = read_block(&entry).map_err(Error::Unreadable)?;
-            let mut free = Vec::new();
-            let mut going = Vec::new();
-            for address in addresses {
-                match holder_of(&block, *address) {
-                    None => free.push(*address),
-                    Some(holder) if may_go(holder) => going.push(*address),
-                    Some(_) => {}
+            let is_its = |cidr: Cidr| cidr.contains(*address);
+            let Some(block) = blocks.iter().find(|block| is_its(block.cidr)) else {
+                let is_broken = |it: &&Quarantined| block_at(&it.key).is_some_and(is_its);
+                match quarantined.iter().find(is_broken) {
+                    Some(broken) => return Err(Error::Unreadable(broken.clone())),
+                    None => continue,
                 }
-            }
-            if going.is_empty() {
-                return Ok(free);
-            }
-            let lost = release(&mut block, &going, settings::cooldown(settings));
-            let mut txn = Txn::default();
-            txn.compares.push(Compare::ModRevision(entry.key.clone(), entry.mod_revision));
-            let is_unused = is_empty(&block) && block.affinity.is_none();
-            txn.ops.push(match is_unused {
-                true => delete(entry.key),
-                false => put(entry.key, &block.encode()),
-            });
-            for (id, count) in lost {
-                self.lower_handle(id, block.cidr, count, &mut txn)?;
-            }
-            if let Committed::Applied { .. } = self.store.commit(txn)? {
-                return Ok(free);
-            }
+            };
+            let Some(holder) = holder_of(block, *address).filter(|it| may_go(it)) else { continue };
+            // The handle holds the release to who was seen.
+            let handle = holder.handle.clone().unwrap_or_default();
+            releases.push(Release { handle, ..Release::address(*address) });
         }
-    }
-
-    /// Adds to the transaction that a handle has fewer addresses in a block.
-    fn lower_handle(&self, id: String, cidr: Cidr, count: i64, txn: &mut Txn) -> Result<(), Error> {
-        // Addresses may be held without a handle, and then there is no path.
-        let key = Key::IpamHandle { id };
-        let Ok(path) = key.path() else { return Ok(()) };
-        let Some(entry) = self.store.get(&path)?.0 else { return Ok(()) };
-        // A handle that cannot be read is left for `ipam check`; the address goes all the same.
-        let Ok(mut handle) = read(&key, &entry, Handle::decode) else { return Ok(()) };
-        let cidr = cidr.masked().to_string();
-        match handle.blocks.get(&cidr).map_or(0, |held| held.saturating_sub(count)) {
-            ..=0 => handle.blocks.remove(&cidr),
-            left => handle.blocks.insert(cidr, left),
-        };
-        txn.compares.push(Compare::ModRevision(path.clone(), entry.mod_revision));
-        txn.ops.push(match handle.blocks.is_empty() {
-            true => delete(path),
-            false => put(path, &handle.encode()),
-        });
+        let driver = Driver::new(self.store.clone());
+        for some in releases.chunks(RELEASES_AT_ONCE) {
+            let released = driver.release_ips(&mut View::default(), some)?;
+            let gone = released.done.iter().filter(|it| !released.unallocated.contains(it));
+            done.extend(gone.map(|address| format!("{address} was released")));
+            released.error.map_or(Ok(()), Err)?;
+        }
         Ok(())
     }
 
@@ -242,46 +180,7 @@ impl Resources {
         is_meant: impl Fn(&BlockAffinityKey) -> bool,
         done: &mut Vec<String>,
     ) -> Result<(), Error> {
-        for owner_type in [AffinityType::Host, AffinityType::Virtual] {
-            let claims = ListOptions::BlockAffinity { owner_type, owner: None, family: None };
-            for KeyValue { key, .. } in self.store.list(&claims.root())?.entries {
-                let Some(Key::BlockAffinity(claim)) = claims.read(&key) else { continue };
-                if !is_meant(&claim) {
-                    continue;
-                }
-                while !self.release_affinity(&key, &claim)? {}
-                done.push(format!("block {} was taken from {}", claim.cidr, claim.owner));
-            }
-        }
-        Ok(())
-    }
-
-    /// False when somebody else wrote at the same time.
-    fn release_affinity(&self, key: &str, claim: &BlockAffinityKey) -> Result<bool, Error> {
-        let Some(entry) = self.store.get(key)?.0 else { return Ok(true) };
-        let mut txn = Txn {
-            compares: vec![Compare::ModRevision(entry.key.clone(), entry.mod_revision)],
-            ops: vec![delete(entry.key)],
-        };
-        let path = Key::Block { cidr: claim.cidr }.path().expect("every block has a path");
-        match self.store.get(&path)?.0 {
-            None => txn.compares.push(Compare::Absent(path)),
-            Some(entry) => {
-                txn.compares.push(Compare::ModRevision(path.clone(), entry.mod_revision));
-                // A block that cannot be read is not touched; the claim on it goes.
-                if let Ok(mut block) = read_block(&entry) {
-                    let owner = Some((claim.owner_type.clone(), claim.owner.as_str()));
-                    let is_theirs = block.affinity.is_none() || block.owner() == owner;
-                    if is_theirs && is_empty(&block) {
-                        txn.ops.push(delete(path));
-                    } else if is_theirs && block.affinity.is_some() {
-                        clear_affinity(&mut block);
-                        txn.ops.push(put(path, &block.encode()));
-                    }
-                }
-            }
-        }
-        Ok(matches!(self.store.commit(txn)?, Committed::Applied { .. }))
+        self.forget(is_meant, None, done)
     }
 
     /// Takes all blocks from a host and removes what is left of it among the addresses.
@@ -289,19 +188,32 @@ impl Resources {
         let is_its = |claim: &BlockAffinityKey| {
             claim.owner_type == AffinityType::Host && claim.owner == host
         };
-        self.release_affinities(is_its, done)?;
-        let Ok(key) = (Key::IpamHost { host: host.to_owned() }).path() else { return Ok(()) };
-        if self.store.get(&key)?.0.is_some() {
-            self.store.commit(Txn { compares: Vec::new(), ops: vec![delete(key)] })?;
-        }
-        Ok(())
+        self.forget(is_its, Key::IpamHost { host: host.to_owned() }.path().ok(), done)
     }
-}
 
-fn put(key: String, value: &Value) -> Op {
-    Op::Put { key, value: text::json::to_string(value).into_bytes() }
-}
-
-fn delete(key: String) -> Op {
-    Op::Delete { key }
+    fn forget(
+        &self,
+        is_meant: impl Fn(&BlockAffinityKey) -> bool,
+        host_key: Option<String>,
+        done: &mut Vec<String>,
+    ) -> Result<(), Error> {
+        let mut taken = BTreeSet::new();
+        let forgotten = Driver::new(self.store.clone()).run(&mut View::default(), |planner| {
+            let forgotten = planner.forget_claims(|claim| {
+                let is_meant = is_meant(claim);
+                if is_meant {
+                    taken.insert(format!("block {} was taken from {}", claim.cidr, claim.owner));
+                }
+                is_meant
+            })?;
+            if let Some(key) = &host_key
+                && planner.get(key)?.is_some()
+            {
+                planner.delete(key)?;
+            }
+            Ok(forgotten)
+        })?;
+        done.extend(taken);
+        Ok(forgotten.answer?)
+    }
 }

@@ -28,7 +28,7 @@ impl Change {
 /// Somebody who wants to know of every change that users ask for.
 pub trait Journal: fmt::Debug + Send + Sync {
     /// One transaction is about to make these changes. An error stops it: nothing is written that
-    /// could not be told.
+    /// could not be told. Without changes it only tells that the request is about to begin.
     fn intend(&self, changes: Vec<Change>) -> Result<(), String>;
 
     /// It has made them and got this revision, or it has made none. Not called when the answer of
@@ -42,6 +42,15 @@ pub fn digest(bytes: &[u8]) -> String {
 }
 
 impl Resources {
+    /// Tells that a request begins whose first steps are not told key by key.
+    pub(super) fn tell_ahead(&self) -> Result<(), Error> {
+        if let Some(journal) = &self.journal {
+            journal.intend(Vec::new()).map_err(Error::NotRecorded)?;
+            journal.settle(None);
+        }
+        Ok(())
+    }
+
     /// Commits a transaction that users asked for.
     pub(super) fn commit_told(
         &self,

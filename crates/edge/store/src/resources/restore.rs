@@ -73,56 +73,82 @@ impl Resources {
     /// have been found good.
     ///
     /// Only what other objects have to say counts. What is odd about an object alone was stored
-    /// before, and comes back as it was. With nodes and pools that go, goes what a delete takes.
+    /// before, and comes back as it was. With nodes and pools that go, goes what a delete takes:
+    /// before them, so that whoever is stopped in between finds them, and can go on.
     pub fn restore(&self, restored: &[Restored]) -> Result<Cleared, NotRestored> {
+        let mut cleared = Cleared::default();
         let mut rest = in_order(restored);
+        let mut plan = self.plan_restore(&rest)?;
+        self.clear_before(restored, &mut cleared.done)?;
         let mut attempts = 0;
-        while !rest.is_empty() {
+        loop {
             let mut n_done = 0;
-            for chunk in chunks(self.plan_restore(&rest)?, Part::weight) {
+            for chunk in chunks(plan, Part::weight) {
                 if !self.commit_restore(&chunk)? {
                     break;
                 }
                 n_done += chunk.len();
             }
             rest.drain(..n_done);
+            if rest.is_empty() {
+                break;
+            }
             attempts = if n_done > 0 { 0 } else { attempts + 1 };
             if attempts == ATTEMPTS {
                 let keys = rest.iter().map(|part| part.key.clone()).collect();
                 return Err(NotRestored::Moved(keys));
             }
             give_way(attempts);
+            plan = self.plan_restore(&rest)?;
         }
-        Ok(self.clear_removed(restored))
+        self.clear_after(restored, &mut cleared);
+        Ok(cleared)
     }
 
-    fn clear_removed(&self, restored: &[Restored]) -> Cleared {
-        let mut cleared = Cleared::default();
-        let removed = restored.iter().filter(|one| one.value.is_none());
-        for (one, name) in removed.filter_map(|one| Some((one, Name::at_key(&one.key)?))) {
-            let Some((value, revision)) = &one.now else { continue };
-            let was = entry(&name, value.clone(), *revision);
-            let done = &mut cleared.done;
-            let (result, help) = match name.kind {
-                Kind::Node => {
-                    let help = format!(
+    fn clear_before(&self, restored: &[Restored], done: &mut Vec<String>) -> Result<(), Error> {
+        let except = restored.iter().map(|one| one.key.as_str()).collect();
+        for (n, (name, was)) in removed_owners(restored).enumerate() {
+            if n == 0 {
+                self.tell_ahead()?;
+            }
+            self.clear(&name, was, &except, done).map_err(|cause| match done.is_empty() {
+                true => cause,
+                false => Error::Unfinished { name, done: done.clone(), cause: Box::new(cause) },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Removes what came while the others went.
+    fn clear_after(&self, restored: &[Restored], cleared: &mut Cleared) {
+        for (name, was) in removed_owners(restored) {
+            if let Err(error) = self.clear(&name, was, &BTreeSet::new(), &mut cleared.done) {
+                let help = match name.kind {
+                    Kind::Node => format!(
                         "margay delete node {} --skip-not-exists --yes goes on with it",
                         name.name
-                    );
-                    (self.clear_node(&name, Some(was), done), help)
-                }
-                Kind::IpPool => (
-                    self.clear_pool(&was, done),
-                    "margay ipam show --show-blocks lists what is in no pool".to_owned(),
-                ),
-                _ => continue,
-            };
-            let name = name.spoken();
-            cleared.left.extend(result.err().map(|error| {
-                format!("{name} is gone, but not all that belonged to it: {error}; {help}")
-            }));
+                    ),
+                    _ => "margay ipam show --show-blocks lists what is in no pool".to_owned(),
+                };
+                let name = name.spoken();
+                cleared.left.push(format!(
+                    "{name} is gone, but perhaps not all that belonged to it: {error}; {help}"
+                ));
+            }
         }
-        cleared
+    }
+
+    fn clear(
+        &self,
+        name: &Name,
+        was: KeyValue,
+        except: &BTreeSet<&str>,
+        done: &mut Vec<String>,
+    ) -> Result<(), Error> {
+        match name.kind {
+            Kind::Node => self.clear_node(name, Some(was), except, done),
+            _ => self.clear_pool(&was, done),
+        }
     }
 
     /// Judges what is to be put back: all that speaks against it, or what must stay true.
@@ -287,6 +313,16 @@ impl Part<'_> {
         conditions.extend(self.tier.clone().map(Compare::Exists));
         (conditions, self.restored.value.as_ref().map_or(0, Vec::len))
     }
+}
+
+/// The nodes and pools that are to go, as they are.
+fn removed_owners(restored: &[Restored]) -> impl Iterator<Item = (Name, KeyValue)> {
+    restored.iter().filter(|one| one.value.is_none()).filter_map(|one| {
+        let name = Name::at_key(&one.key)?;
+        let (value, revision) = one.now.clone()?;
+        let is_owner = matches!(name.kind, Kind::Node | Kind::IpPool);
+        is_owner.then(|| (name.clone(), entry(&name, value, revision)))
+    })
 }
 
 /// Policies go before their tier and come after it; what is in the way of others goes first.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn entry(undoes: Option<u64>) -> Entry {
+pub(super) fn entry(undoes: Option<u64>) -> Entry {
     Entry {
         under_way: false,
         time: String::new(),

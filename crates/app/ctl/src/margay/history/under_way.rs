@@ -189,11 +189,12 @@ impl UnderWay {
         let _ = fs::remove_file(path(&self.dir, self.number));
     }
 
-    /// Ends it: the entry stays under its number, and without changes there is none.
+    /// Ends it: the entry stays under its number. Without changes there is none.
     pub(crate) fn end(self, entry: &Entry) -> io::Result<u64> {
         let Self { dir, number, file } = self;
         let place = path(&dir, number);
-        if entry.changes.is_empty() {
+        // A taking back that was stopped before its first change may have cleared ahead of it.
+        if entry.changes.is_empty() && !entry.is_part {
             fs::remove_file(&place)?;
             return Ok(number);
         }
@@ -288,6 +289,9 @@ pub(crate) fn conclude(
     entry: &mut Entry,
     mut intent: Intent,
 ) -> Result<bool, store::Error> {
+    if intent.changes.is_empty() {
+        return Ok(true);
+    }
     let (mut is_untouched, mut is_proven, mut made_at, mut n_left) = (false, false, None, 0);
     let mut latest = None;
     for change in &mut intent.changes {
@@ -335,7 +339,12 @@ pub(crate) fn merge(made: &mut Vec<Change>, changes: Vec<Change>) {
         made.iter().enumerate().map(|(place, change)| (change.key.clone(), place)).collect();
     for change in changes {
         match places.get(&change.key).and_then(|place| made.get_mut(*place)) {
-            Some(known) => (known.revision, known.digest) = (change.revision, change.digest),
+            Some(known) => {
+                (known.revision, known.digest) = (change.revision, change.digest);
+                let before = known.before.as_ref().map(|before| digest(&before.0));
+                let is_same = before.is_some() && before == known.digest;
+                known.stands_for = if is_same { known.before_revision } else { change.stands_for };
+            }
             None => made.push(change),
         }
     }

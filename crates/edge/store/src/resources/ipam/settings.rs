@@ -1,6 +1,5 @@
 //! The settings that `ipam configure` writes. They are not the IPAMConfiguration resource.
 
-use ::ipam::Cooldown;
 use api::Kind;
 use api::keys::Key;
 use api::keys::ipam::IpamConfig;
@@ -8,11 +7,6 @@ use api::keys::ipam::IpamConfig;
 use super::super::{Change, Error, Name, Resources};
 use super::read;
 use crate::{Committed, Compare, KeyValue, Op, Txn};
-
-/// The cool-down that the settings ask for, counted from now.
-pub(super) fn cooldown(settings: &IpamConfig) -> Cooldown {
-    Cooldown { now: crate::ipam::now(), seconds: settings.cooldown_seconds }
-}
 
 /// Where the settings lie.
 pub fn settings_key() -> String {
@@ -67,23 +61,15 @@ impl Resources {
 }
 
 fn check(settings: &IpamConfig) -> Result<(), Error> {
-    let refuse = |reason: &str, calico: &str| {
-        let (reason, calico) = (reason.to_owned(), calico.to_owned());
+    ::ipam::check_settings(settings).map_err(|refusal| {
+        let reason = match refusal {
+            ::ipam::Error::NeitherBorrowNorClaim => {
+                "without strict affinity nodes must be able to claim blocks"
+            }
+            _ => "a limit of blocks per node needs strict affinity",
+        };
         // The settings are no resource; the name is for messages.
         let name = Name::cluster(Kind::IpamConfiguration, "default");
-        Err(Error::Refused { name, reason, calico })
-    };
-    if !settings.strict_affinity && !settings.auto_allocate_blocks {
-        return refuse(
-            "without strict affinity nodes must be able to claim blocks",
-            "Cannot disable 'StrictAffinity' and 'AutoAllocateBlocks' at the same time",
-        );
-    }
-    if settings.max_blocks_per_host > 0 && !settings.strict_affinity {
-        return refuse(
-            "a limit of blocks per node needs strict affinity",
-            "MaxBlocksPerHost requires StrictAffinity to be enabled",
-        );
-    }
-    Ok(())
+        Error::Refused { name, reason: reason.to_owned(), calico: refusal.to_string() }
+    })
 }
