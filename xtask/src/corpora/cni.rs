@@ -7,6 +7,7 @@
 mod chain;
 mod classes;
 mod judge;
+mod ledger;
 mod state;
 
 use std::path::Path;
@@ -17,8 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::Row;
 use super::live::{self, Program};
+use super::{Outcome, Row};
 
 pub(crate) use chain::command as chain_command;
 
@@ -108,13 +109,22 @@ fn one_chain(
         .collect::<anyhow::Result<_>>()?;
     ensure!(seen.len() == recorded.len(), "{} calls reported: {}", seen.len(), output.stderr);
     let mut aftermath: Option<&'static str> = None;
+    let mut ledger = ledger::Ledger::new(recorded[0]);
     let rows = recorded.iter().zip(&seen).enumerate().map(|(at, (row, seen))| {
+        let wrong = ledger.enter(row, seen);
         let outcome = match judge::judge(row, seen, &recorded[..at], aftermath) {
             judge::Verdict { outcome, leaves_other_state: Some(class) } => {
                 aftermath = aftermath.or(Some(class));
                 outcome
             }
             verdict => verdict.outcome,
+        };
+        // What is as recorded is right by that; what is not must be right by itself.
+        let outcome = match outcome {
+            Outcome::Differs(class) if !wrong.is_empty() => {
+                Outcome::Failed(format!("differs as {class}, but {}", wrong.join("; ")))
+            }
+            other => other,
         };
         Row { name: text(row, "id").to_owned(), outcome }
     });

@@ -80,6 +80,7 @@ impl Host {
         let before: BTreeMap<String, String> = self.etcd.dump()?.into_iter().collect();
         let answer = self.call(row)?;
         let after: BTreeMap<String, String> = self.etcd.dump()?.into_iter().collect();
+        let store: Vec<Value> = after.iter().map(|(key, value)| json!([key, value])).collect();
         let changed = after.iter().filter(|(key, value)| before.get(*key) != Some(value));
         let mut changes: Vec<Value> = changed.map(|(key, value)| json!([key, value])).collect();
         let gone = before.keys().filter(|key| !after.contains_key(*key));
@@ -89,13 +90,19 @@ impl Host {
             false => "hd-c1",
         };
         let until = Instant::now() + PATIENCE;
+        let containers = json!({
+            "hd-c1": state::of_container("hd-c1", until)?,
+            "hd-c2": state::of_container("hd-c2", until)?,
+        });
         Ok(json!({
             "stdout": answer.stdout,
             "stderr": answer.stderr,
             "exit": answer.exit,
-            "container_state": state::of_container(netns, until)?,
+            "container_state": containers[netns],
+            "containers": containers,
             "host_state": state::of_host(until)?,
             "etcd_after": changes,
+            "store": store,
         }))
     }
 

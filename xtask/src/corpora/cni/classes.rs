@@ -11,6 +11,9 @@ use super::{items, text};
 /// The protocol number of our routes, as `ip` prints it.
 const OUR_PROTOCOL: &str = "77";
 
+/// Where endpoints lie in the datastore.
+const ENDPOINTS: &str = "/workloadendpoints/";
+
 type Class = (&'static str, fn(&Call<'_>) -> bool);
 
 /// In this order: the first that explains all differences.
@@ -43,6 +46,73 @@ const CLASSES: &[Class] = &[
 /// The class that explains every difference of a call, if there is one.
 pub(super) fn class(call: &Call<'_>) -> Option<&'static str> {
     CLASSES.iter().find(|(_, explains)| explains(call)).map(|(name, _)| *name)
+}
+
+/// What is wrong with our answer to a call of a class: a class says what Calico's answer is not
+/// good for, and this what ours must be. The state after the call is the ledger's to judge.
+pub(super) fn wrong(class: &str, call: &Call<'_>) -> Option<&'static str> {
+    let exit = call.seen["exit"].as_i64();
+    let (answer, message) = (call.our_answer(), call.our_message());
+    let is_silent = exit == Some(0) && text(call.seen, "stdout").is_empty();
+    let has_addresses = exit == Some(0) && !items(&answer, "ips").is_empty();
+    let is_right = match class {
+        "our-version" => text(call.seen, "stdout").trim_end() == api::EMULATED_CALICO_VERSION,
+        "go-crash" => message == "Calico is currently not ready to process requests",
+        "embedded-store-by-default" => message.contains("ClusterInformation(default)"),
+        "answers-in-time" => exit == Some(1) && answer["code"] == 11 && !message.is_empty(),
+        "newline-in-node-name" => has_addresses && is_on_named_node(call),
+        "pods-without-kubernetes" => has_addresses && is_pod(call),
+        "cni-1.1" | "sandbox-identity" => match call.command() {
+            "ADD" if exit == Some(0) => has_addresses && is_of_version(call, &answer),
+            "DEL" | "GC" | "STATUS" if exit == Some(0) => is_silent,
+            // An interface is in one network.
+            "ADD" if class == "sandbox-identity" => {
+                answer["code"] == 4 && message.contains("is attached to network")
+            }
+            // The list of versions, which the predicate compared.
+            _ => class == "cni-1.1",
+        },
+        _ => true,
+    };
+    (!is_right).then_some("our answer is not the right one either")
+}
+
+/// The answer is in the version of the protocol that was asked for.
+fn is_of_version(call: &Call<'_>, answer: &Value) -> bool {
+    let asked: Value = serde_json::from_str(text(call.recorded, "stdin")).unwrap_or_default();
+    answer["cniVersion"] == asked["cniVersion"]
+}
+
+/// The specs of all endpoints in our store, with their namespaces.
+fn endpoints(call: &Call<'_>) -> Vec<Value> {
+    let pairs = items(call.seen, "store").iter();
+    let ours = pairs.filter(|it| it[0].as_str().is_some_and(|key| key.contains(ENDPOINTS)));
+    ours.filter_map(|it| serde_json::from_str(it[1].as_str()?).ok()).collect()
+}
+
+/// The only endpoint is on the node that the file names, line end or not.
+fn is_on_named_node(call: &Call<'_>) -> bool {
+    let files = &call.recorded["setup"]["files"];
+    let name = text(files, "/var/lib/calico/nodename");
+    let endpoints = endpoints(call);
+    let spec = endpoints.first().map(|endpoint| &endpoint["spec"]);
+    name.ends_with('\n') && endpoints.len() == 1 && spec.is_some_and(|it| it["node"] == name.trim())
+}
+
+/// The only endpoint is that of the pod that the arguments name.
+fn is_pod(call: &Call<'_>) -> bool {
+    let arguments = text(&call.recorded["env"], "CNI_ARGS");
+    let argument = |name: &str| {
+        let mut pairs = arguments.split(';').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value).unwrap_or_default()
+    };
+    let endpoints = endpoints(call);
+    let [endpoint] = endpoints.as_slice() else { return false };
+    let spec = &endpoint["spec"];
+    endpoint["metadata"]["namespace"] == argument("K8S_POD_NAMESPACE")
+        && spec["pod"] == argument("K8S_POD_NAME")
+        && spec["orchestrator"] == "k8s"
+        && spec["containerID"] == text(&call.recorded["env"], "CNI_CONTAINERID")
 }
 
 /// Whether two states of the host differ only in our routes: in the mark that they carry, and in

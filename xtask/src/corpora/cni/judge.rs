@@ -91,7 +91,12 @@ pub(super) fn judge(
     }
     let exit = recorded["exit"].as_i64();
     let call = Call { recorded, seen, prior, exit, differing };
-    match classes::class(&call).or(aftermath) {
+    let own_class = classes::class(&call);
+    if let Some(wrong) = own_class.and_then(|class| classes::wrong(class, &call)) {
+        let outcome = Outcome::Failed(format!("{wrong}: {}", text(seen, "stdout")));
+        return Verdict { outcome, leaves_other_state: None };
+    }
+    match own_class.or(aftermath) {
         Some(class) => {
             let has_other_state = !call.differs_in(&["exit", "stdout"]);
             Verdict {
