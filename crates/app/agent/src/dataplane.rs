@@ -14,13 +14,16 @@ use crate::arguments::Arguments;
 use crate::filter::TABLE;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
-use crate::{http, notes, register, serve, server};
+use crate::{http, notes, register, serve, server, upkeep};
 
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// A kernel that is never quiet is looked at after this long.
 const SETTLE_MAX: Duration = Duration::from_millis(500);
+
+/// So many changes of the datastore are taken before the kernel is brought up to date.
+const BATCH_MAX: usize = 4096;
 
 /// How often what could not be taken back is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -84,6 +87,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
         .spawn(move || follow_store(&follower, tell))?;
     // Nothing is removed from the kernel before everything was read.
     let _ = in_sync.recv();
+    upkeep::start(&node)?;
     for failure in node.recover() {
         say(&format!("to be tried again: {failure}"));
         node.events.note("failed", &format!("{failure}; to be tried again"));
@@ -113,7 +117,9 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
         let mut next = watch.next(Duration::from_secs(1));
         let mut has_news = false;
         let mut newest = 0;
+        let mut n_events = 0;
         while let Some(event) = next {
+            n_events += 1;
             match event {
                 Event::Put(entry) => {
                     node.observe(&entry.key, Some(&entry.value), entry.mod_revision);
@@ -136,7 +142,8 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
                     say(&format!("the datastore at {endpoint} does not answer: {error}"));
                 }
             }
-            next = watch.next(Duration::ZERO);
+            // A datastore that is never quiet must not keep the kernel waiting.
+            next = if n_events < BATCH_MAX { watch.next(Duration::ZERO) } else { None };
         }
         if is_in_sync && has_news {
             node.in_sync(newest, std::mem::take(&mut is_first));

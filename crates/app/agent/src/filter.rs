@@ -7,8 +7,9 @@
 mod ruleset;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
-use intent::Filter;
+use intent::{Filter, InSync};
 use kernel::nft::{Batch, Nft, Table, TableFamily, TableId};
 use kernel::{Netns, Result};
 
@@ -71,8 +72,28 @@ impl FilterTable {
         })
     }
 
+    /// What the kernel's filter lacks of an interface with these addresses, in words.
+    pub(crate) fn faults(&mut self, interface: &str, addresses: &[IpAddr]) -> Result<Vec<String>> {
+        if !self.stands() {
+            return Ok(vec![format!("the table {TABLE} of the packet filter is missing")]);
+        }
+        let mut faults = Vec::new();
+        for (table, name, key) in ruleset::membership(interface, addresses) {
+            let table = &tables()[table].id;
+            let sets = self.nft.sets(table)?;
+            let is_there = match sets.iter().find(|set| set.name == name) {
+                Some(set) => self.nft.elements(table, set)?.iter().any(|it| it.key == key),
+                None => false,
+            };
+            if !is_there {
+                faults.push(format!("the packet filter does not know {interface} ({name})"));
+            }
+        }
+        Ok(faults)
+    }
+
     /// Makes the kernel's filter the wanted one, in one transaction.
-    pub(crate) fn apply(&mut self, wanted: Filter) -> Result<()> {
+    pub(crate) fn apply(&mut self, _: InSync, wanted: Filter) -> Result<()> {
         let mut batch = Batch::new();
         match &self.installed {
             Some(installed) => Ruleset::change(&wanted, installed, &mut batch),

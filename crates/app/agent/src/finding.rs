@@ -1,7 +1,7 @@
 //! Contradictions and troubles that the agent sees, each with a stable code, its cause in the
 //! user's words and a remedy that can be pasted.
 
-use intent::Hop;
+use intent::{Dispute, Hop, Twin};
 use net::Cidr;
 use serde::{Deserialize, Serialize};
 
@@ -81,9 +81,27 @@ impl Finding {
     }
 
     /// An object in the datastore cannot be used.
-    pub(crate) fn quarantined(key: &str, problems: &[String]) -> Self {
-        let problem = format!("{key} is not used: {}", problems.join("; "));
+    pub(crate) fn quarantined(key: &str, problems: &[String], is_live: bool) -> Self {
+        let instead = if is_live { "; its sandbox goes on as the journal has it" } else { "" };
+        let problem = format!("{key} is not used: {}{instead}", problems.join("; "));
         let fix = "put the object right, or delete it: margay get … -o yaml".to_owned();
         Self::new("MG-DATA-001", Severity::Degraded, "DATAPLANE", problem, fix)
+    }
+
+    /// An address of a live sandbox has another holder.
+    pub(crate) fn disputed(dispute: &Dispute) -> Self {
+        let Dispute { address, interface, ours, theirs } = dispute;
+        let problem =
+            format!("{address} of {ours} is held by {theirs}; the interface {interface} is closed");
+        let fix = format!("delete the pod behind {interface}; its runtime makes it anew");
+        Self::new("MG-IPAM-001", Severity::Broken, "IPAM", problem, fix)
+    }
+
+    /// Two endpoints have one address.
+    pub(crate) fn twin(twin: &Twin) -> Self {
+        let Twin { address, ours, theirs, node } = twin;
+        let problem = format!("{address} of endpoint {ours} is also that of {theirs} on {node}");
+        let fix = format!("margay get wep -A -o wide      (delete {theirs} if no such pod runs)");
+        Self::new("MG-IPAM-002", Severity::Degraded, "IPAM", problem, fix)
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use host::events::Events;
+use intent::Dispute;
 use net::Cidr;
 
 use crate::finding::{Finding, Severity};
@@ -40,6 +41,7 @@ pub(crate) struct Vitals {
     pub(crate) filter_repaired: u64,
     pub(crate) http_problem: Option<String>,
     quarantined: BTreeMap<String, Vec<String>>,
+    disputes: Vec<Dispute>,
 }
 
 /// How a change of the kernel went.
@@ -53,6 +55,8 @@ pub(crate) struct Flushed<'a> {
     pub(crate) filter: bool,
     /// What cannot be used now.
     pub(crate) quarantined: &'a BTreeMap<String, Vec<String>>,
+    /// Addresses of ours that others hold.
+    pub(crate) disputes: Vec<Dispute>,
 }
 
 impl Health {
@@ -74,6 +78,7 @@ impl Health {
             filter_repaired: 0,
             http_problem: None,
             quarantined: BTreeMap::new(),
+            disputes: Vec::new(),
         };
         Self { started, vitals: Mutex::new(vitals) }
     }
@@ -160,6 +165,7 @@ impl Health {
             );
         }
         vitals.note_quarantine(events, flushed.quarantined);
+        vitals.note_disputes(events, &flushed.disputes);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vitals> {
@@ -186,6 +192,19 @@ impl Vitals {
     /// How many objects cannot be used.
     pub(crate) fn n_quarantined(&self) -> usize {
         self.quarantined.len()
+    }
+
+    fn note_disputes(&mut self, events: &Events, now: &[Dispute]) {
+        for dispute in now.iter().filter(|it| !self.disputes.contains(it)) {
+            events.note("closed", &Finding::disputed(dispute).problem);
+        }
+        for Dispute { address, interface, .. } in
+            self.disputes.iter().filter(|it| !now.contains(it))
+        {
+            let text = format!("{address} is not held by another any more; {interface} is open");
+            events.note("opened", &text);
+        }
+        self.disputes = now.to_vec();
     }
 
     fn note_quarantine(&mut self, events: &Events, now: &BTreeMap<String, Vec<String>>) {
@@ -256,8 +275,8 @@ mod tests {
         let bad = BTreeMap::from([("/calico/x".to_owned(), vec!["spec: wrong".to_owned()])]);
         let flush = |problem: Option<&str>, quarantined: &BTreeMap<String, Vec<String>>| {
             let (routes, problem) = (Vec::new(), problem.map(str::to_owned));
-            let flushed =
-                Flushed { problem, took: Duration::ZERO, routes, filter: false, quarantined };
+            let (took, disputes) = (Duration::ZERO, Vec::new());
+            let flushed = Flushed { problem, took, routes, filter: false, quarantined, disputes };
             health.flushed(&events, &flushed);
         };
         flush(Some("no memory"), &bad);

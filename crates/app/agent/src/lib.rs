@@ -26,6 +26,7 @@ mod sandboxes;
 mod serve;
 mod server;
 mod supervisor;
+mod upkeep;
 mod wire;
 
 pub use supervisor::run;

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use host::events::Events;
 use host::journal::Journal;
 use host::tickets::Tickets;
-use intent::{Changed, Hop, Inputs};
+use intent::{Changed, Hop, InSync, Inputs};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::{Netlink, Netns, Removals};
-use sandbox::claim;
-use sandbox::life::Step;
+use sandbox::claim::{self, endpoint_key};
+use sandbox::life::{Phase, Step};
 use store::Store;
 use store::ipam::Driver;
 
@@ -26,6 +26,7 @@ use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
+use crate::upkeep::{self, Doubts};
 
 /// Where a node keeps its files, and who it is.
 #[derive(Clone, Debug)]
@@ -60,6 +61,7 @@ pub(crate) struct Node {
     may_be_locked: AtomicBool,
     /// Takes interfaces away, once one has to go.
     removals: Mutex<Option<Removals>>,
+    pub(crate) doubts: Doubts,
     store: Store,
     records: Driver,
     /// What is known of the records: hints, which every transaction checks.
@@ -80,9 +82,6 @@ pub(crate) struct Dataplane {
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
     /// them is out of date.
     ahead: BTreeMap<String, i64>,
-    /// Whether everything was read once. Until then nothing in the kernel is touched: what looks
-    /// superfluous may belong to a sandbox that was not read yet.
-    is_complete: bool,
 }
 
 /// Why a node cannot be served.
@@ -109,19 +108,25 @@ impl Node {
             let place = file.path.display();
             events.note("quarantine", &format!("journal file put aside: {place}: {}", file.why));
         }
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        let mut inputs = Inputs::new(&settings.name);
+        for record in journal.all() {
+            if record.phase == Phase::Ready && record.boot == boot {
+                inputs.vouch(&endpoint_key(&record), upkeep::live(&record));
+            }
+        }
         let dataplane = Dataplane {
-            inputs: Inputs::new(&settings.name),
+            inputs,
             routes: RouteTable::new(Netlink::in_netns(&here)?),
             filter: FilterTable::new(&here)?,
             changed: Changed { routes: true, filter: true },
             findings: Vec::new(),
             ahead: BTreeMap::new(),
-            is_complete: false,
         };
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             name: settings.name.clone(),
-            boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned(),
+            boot,
             here,
             journal,
             turns: Turns::default(),
@@ -134,6 +139,7 @@ impl Node {
             has_wired: AtomicBool::new(false),
             may_be_locked: AtomicBool::new(true),
             removals: Mutex::new(None),
+            doubts: Doubts::default(),
             records: Driver::new(store.clone()),
             view: Mutex::new(View::default()),
             store,
@@ -169,7 +175,7 @@ impl Node {
                 dataplane.changed |= changed;
             }
         }
-        dataplane.is_complete = true;
+        dataplane.inputs.complete();
         Ok(())
     }
 
@@ -187,6 +193,9 @@ impl Node {
             Some(ahead) if *ahead >= revision => return,
             _ => dataplane.ahead.remove(key),
         };
+        if dataplane.inputs.in_sync().is_some() {
+            self.doubts.key(key);
+        }
         let changed = dataplane.inputs.absorb(key, value);
         dataplane.changed |= changed;
     }
@@ -207,13 +216,12 @@ impl Node {
     pub(crate) fn flush(&self) -> Result<(), kernel::Error> {
         let mut dataplane = self.dataplane();
         let dataplane = &mut *dataplane;
-        if !dataplane.is_complete {
-            return Ok(());
-        }
+        // What looks superfluous may belong to a sandbox that was not read yet.
+        let Some(proof) = dataplane.inputs.in_sync() else { return Ok(()) };
         dataplane.changed.routes |= self.has_wired.swap(false, Ordering::AcqRel);
         let changed = std::mem::take(&mut dataplane.changed);
         let began = Instant::now();
-        let result = dataplane.apply(changed, &self.motions);
+        let result = dataplane.apply(proof, changed, &self.motions);
         if result.is_err() {
             dataplane.changed |= changed;
         }
@@ -228,6 +236,7 @@ impl Node {
             routes: dataplane.routes.take_repaired(),
             filter: dataplane.filter.take_repaired(),
             quarantined: dataplane.inputs.quarantined(),
+            disputes: dataplane.inputs.disputes(),
         };
         self.health.flushed(&self.events, &flushed);
         result
@@ -280,8 +289,14 @@ impl Node {
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let dataplane = self.dataplane();
         let quarantined = dataplane.inputs.quarantined().iter();
-        let bad = quarantined.map(|(key, problems)| Finding::quarantined(key, problems));
-        dataplane.findings.iter().cloned().chain(bad).collect()
+        let bad = quarantined.map(|(key, problems)| {
+            Finding::quarantined(key, problems, dataplane.inputs.is_vouched(key))
+        });
+        let closed = dataplane.inputs.disputes();
+        let twins = dataplane.inputs.twins();
+        let known = dataplane.findings.iter().cloned().chain(bad);
+        let known = known.chain(closed.iter().map(Finding::disputed));
+        known.chain(twins.iter().map(Finding::twin)).collect()
     }
 
     /// Changes records in one transaction.
@@ -318,9 +333,12 @@ impl Node {
     /// The watch has delivered everything up to a revision; the first time, that is all there is.
     pub(crate) fn in_sync(&self, revision: i64, is_first: bool) {
         let mut dataplane = self.dataplane();
-        dataplane.is_complete = true;
+        dataplane.inputs.complete();
         dataplane.ahead.retain(|_, ahead| *ahead > revision);
         drop(dataplane);
+        if is_first {
+            self.doubts.all();
+        }
         let mut view = self.view();
         for prefix in ["/calico/ipam/v2/", "/calico/resources/v3/projectcalico.org/"] {
             match is_first {
@@ -328,6 +346,11 @@ impl Node {
                 false => view.advance(prefix, revision),
             }
         }
+    }
+
+    /// Proof that everything was read once, if it was.
+    pub(crate) fn in_sync_proof(&self) -> Option<InSync> {
+        self.dataplane().inputs.in_sync()
     }
 
     pub(crate) fn note(&self, text: &str) {
@@ -374,10 +397,15 @@ impl Node {
 }
 
 impl Dataplane {
-    fn apply(&mut self, changed: Changed, motions: &Motions) -> Result<(), kernel::Error> {
+    fn apply(
+        &mut self,
+        proof: InSync,
+        changed: Changed,
+        motions: &Motions,
+    ) -> Result<(), kernel::Error> {
         // Closed before reachable: the filter knows a sandbox before any route leads to it.
         if changed.filter {
-            self.filter.apply(self.inputs.filter())?;
+            self.filter.apply(proof, self.inputs.filter())?;
         }
         if changed.routes {
             let (mut wanted, unroutable) = self.inputs.routes();
@@ -387,7 +415,7 @@ impl Dataplane {
                 }
                 _ => true,
             });
-            self.findings = self.routes.apply(&wanted)?;
+            self.findings = self.routes.apply(proof, &wanted)?;
             let lost = unroutable.iter().map(|it| Finding::no_address(it.destination, &it.node));
             self.findings.extend(lost);
         }

@@ -64,7 +64,7 @@ pub(crate) fn unreadable(node: &Node, what: &str, file: &Unreadable) {
 }
 
 /// A sandbox in the words of people.
-fn spoken(record: &Record) -> String {
+pub(crate) fn spoken(record: &Record) -> String {
     let who = match &record.workload {
         Workload::Plain => format!("container {}", record.identity),
         Workload::Pod { namespace, name } => {

@@ -30,6 +30,8 @@ use sandbox::identity::Identity;
 const INPUT_MAX: u64 = 4 << 20;
 /// How long a restarting agent is waited for.
 const AGENT_WAIT: Duration = Duration::from_secs(20);
+/// How long it is waited for by who asks only whether it is there.
+const STATUS_WAIT: Duration = Duration::from_secs(3);
 /// How long an agent may take for one call.
 const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
@@ -120,6 +122,11 @@ fn try_call(
         Some(socket) => ask_agent(&socket, &question, netns.as_ref(), call.command),
         None => serve::directly(&question, netns),
     };
+    let reply = reply.map_err(|failure| match call.command {
+        // Whatever is in the way: an ADD could not be served now.
+        Command::Status => Failure { code: Code::NotAvailable, ..failure },
+        _ => failure,
+    });
     let failed = reply.as_ref().map_or(true, |reply| reply.status != 0);
     if delegated.is_some() && call.command == Command::Add && failed {
         // The other address manager has given addresses that nobody will use.
@@ -169,7 +176,9 @@ fn ask_agent(
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        if started.elapsed() > AGENT_WAIT {
+        // Who asks how it is wants to know it now; a restart takes less than a second.
+        let patience = if command == Command::Status { STATUS_WAIT } else { AGENT_WAIT };
+        if started.elapsed() > patience {
             if command == Command::Del && leave_ticket(socket, question).is_ok() {
                 return Ok(Reply::default());
             }

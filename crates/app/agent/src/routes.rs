@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use intent::{Hop, Routes};
+use intent::{Hop, InSync, Routes};
 use ipnet::IpNet;
 use kernel::{
     Errno, Event, LinkIndex, LinkName, Netlink, NextHop, Operation, Result, Route, RouteFilter,
@@ -54,9 +54,9 @@ impl RouteTable {
         std::mem::take(&mut self.repaired)
     }
 
-    /// Makes the kernel's routes the wanted ones. What could not be done is named, and tried again
-    /// the next time.
-    pub(crate) fn apply(&mut self, wanted: &Routes) -> Result<Vec<Finding>> {
+    /// Makes the kernel's routes the wanted ones, and removes the others of ours. What could not be
+    /// done is named, and tried again the next time.
+    pub(crate) fn apply(&mut self, _: InSync, wanted: &Routes) -> Result<Vec<Finding>> {
         let is_known = self.present.is_some();
         let present = match self.present.take() {
             Some(present) => present,

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::Kind;
 use kernel::{LinkName, Netlink, Netns};
 use sandbox::answer::{Answer, Interfaces, Route};
 use sandbox::call::Call;
@@ -43,14 +42,14 @@ pub(crate) struct Turns(Mutex<BTreeMap<Identity, Arc<Turn>>>);
 
 /// Whose turn it is with one sandbox.
 #[derive(Debug, Default)]
-struct Turn {
+pub(crate) struct Turn {
     busy: Mutex<()>,
     /// How many wait to take the sandbox down: nobody needs what is still being made of it.
     leaving: AtomicUsize,
 }
 
 impl Turns {
-    fn of(&self, identity: &Identity) -> Arc<Turn> {
+    pub(crate) fn of(&self, identity: &Identity) -> Arc<Turn> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         turns.entry(identity.clone()).or_default().clone()
@@ -58,7 +57,7 @@ impl Turns {
 }
 
 impl Turn {
-    fn take(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn take(&self) -> MutexGuard<'_, ()> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,12 +157,11 @@ impl Node {
         if record.phase != Phase::Ready {
             faults.insert(0, "its ADD was never finished".to_owned());
         }
-        let key = endpoint_key(&record);
-        let stored =
-            self.transact(|planner| planner.get(&key)).map_err(|error| unavailable(&error))?;
-        if stored.is_none() {
-            faults.push(format!("its endpoint {} is missing from the datastore", record.endpoint));
-        }
+        let interface = &record.wiring.host_interface;
+        let unseen = self.dataplane().filter.faults(interface, &record.wiring.addresses);
+        faults.extend(unseen.map_err(|error| failed(&identity, "look at", &error))?);
+        let lacks = self.transact(|planner| claim::lacking(planner, &record));
+        faults.extend(lacks.map_err(|error| unavailable(&error))?);
         match faults.is_empty() {
             true => Ok(()),
             false => Err(Failure::plugin(format!("{identity}: {}", faults.join("; ")))
@@ -239,6 +237,7 @@ impl Node {
         let conf = &addition.conf;
         let host_interface = self.free_host_interface(&identity, &workload)?;
         let is_pod = matches!(workload, Workload::Pod { .. });
+        let has_profile = conf.policy.kind.is_empty();
         let named = addition.delegated.iter().flat_map(|answer| &answer.routes);
         let mut routes: Vec<_> = named.map(|route| route.destination).collect();
         if !is_pod || routes.is_empty() {
@@ -271,6 +270,8 @@ impl Node {
             ipam: conf.ipam.plugin.clone(),
             addresses,
             wiring,
+            profiles: Some(if has_profile { vec![conf.name.clone()] } else { Vec::new() }),
+            labels: conf.labels(),
             phase: Phase::Claiming,
         })
     }
@@ -338,8 +339,6 @@ impl Node {
             Order {
                 record: record.clone(),
                 wish: addition.wish.clone(),
-                labels: addition.conf.labels(),
-                has_profile: addition.conf.policy.kind.is_empty(),
                 fresh: Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() },
             },
         );
@@ -450,6 +449,8 @@ impl Node {
             ipam: conf.ipam.plugin.clone(),
             addresses: Vec::new(),
             wiring,
+            profiles: None,
+            labels: Vec::new(),
             phase: Phase::Leaving,
         })
     }
@@ -462,7 +463,8 @@ impl Node {
         !self.journal.matching(is_it).is_empty()
     }
 
-    fn write(&self, record: &Record) -> Result<(), Failure> {
+    pub(crate) fn write(&self, record: &Record) -> Result<(), Failure> {
+        self.vouch(record);
         self.journal.put(record).map_err(|error| {
             let folder = self.journal.folder().display();
             Failure::new(Code::Io, format!("{}: write the journal: {error}", record.identity))
@@ -492,10 +494,6 @@ fn answer_of(record: &Record, addition: &Addition) -> Answer {
         addresses: wiring.addresses.iter().copied().map(net::Cidr::host).collect(),
         routes,
     }
-}
-
-fn endpoint_key(record: &Record) -> String {
-    claim::resource_key(Kind::WorkloadEndpoint, record.workload.namespace(), &record.endpoint)
 }
 
 fn netns_id(netns: &Netns) -> NetnsId {

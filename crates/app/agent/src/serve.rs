@@ -263,10 +263,15 @@ fn manage_addresses(node: &Node, order: &Order<'_>, give: Give<'_>) -> Result<()
 
 /// Whether an ADD could be served now.
 fn status(node: &Node) -> Result<(), Failure> {
+    if let Some(problem) = node.health.vitals().kernel_problem {
+        let message = format!("the kernel is not up to date: {problem}");
+        return Err(Failure::new(Code::LimitedConnectivity, message)
+            .with_details("margay status      (what is wrong on this node?)"));
+    }
     match node.transact(claim::ready) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => Err(Failure { code: Code::NotAvailable, ..failure }),
-        Err(error) => Err(Failure::new(Code::NotAvailable, error.to_string())),
+        Err(error) => Err(Failure { code: Code::NotAvailable, ..unavailable(&error) }),
     }
 }
 

@@ -136,6 +136,12 @@ pub(crate) fn faults(
             if !link.is_up {
                 faults.push(format!("the host's interface {name} is down"));
             }
+            let filter = RouteFilter { link: Some(link.index), ..RouteFilter::default() };
+            let led: Vec<IpAddr> =
+                host.routes(&filter)?.iter().map(|route| route.destination.addr()).collect();
+            for address in wiring.addresses.iter().filter(|address| !led.contains(address)) {
+                faults.push(format!("the host's route to {address} is missing"));
+            }
         }
     }
     faults.extend(wrong_settings(here, &wiring.host_settings())?);

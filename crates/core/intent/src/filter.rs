@@ -80,8 +80,11 @@ impl Inputs {
 
     /// The addresses of all endpoints of the cluster with such labels.
     fn members(&self, selector: &Selector) -> BTreeSet<IpAddr> {
+        let kept = self.vouched.iter().filter(|(key, _)| !self.endpoints.contains_key(*key));
+        let kept = kept.map(|(_, vouched)| &vouched.endpoint);
         self.endpoints
             .values()
+            .chain(kept)
             .filter(|endpoint| selector.matches(|label| self.label(endpoint, label)))
             .flat_map(|endpoint| endpoint.spec.ip_networks.iter().map(|network| network.address()))
             .collect()

@@ -10,6 +10,8 @@ use api::{Kind, Problem};
 use model::resource::{IpPool, Object, Profile, Resource, WorkloadEndpoint};
 use net::Cidr;
 
+use crate::live::Vouched;
+
 /// Everything absorbed so far.
 #[derive(Debug, Default)]
 pub struct Inputs {
@@ -21,6 +23,11 @@ pub struct Inputs {
     pub(crate) pools: BTreeMap<String, IpPool>,
     pub(crate) endpoints: BTreeMap<String, Object<WorkloadEndpoint>>,
     pub(crate) profiles: BTreeMap<String, Profile>,
+    /// Sandboxes that the journal vouches for, by the key of their endpoint.
+    pub(crate) vouched: BTreeMap<String, Vouched>,
+    /// How many blocks there are of which length, IPv4 or not: where an address is looked for.
+    pub(crate) block_lengths: BTreeMap<(bool, u8), usize>,
+    pub(crate) is_complete: bool,
     quarantined: BTreeMap<String, Vec<String>>,
 }
 
@@ -53,10 +60,10 @@ impl std::ops::BitOrAssign for Changed {
     }
 }
 
-const NOTHING: Changed = Changed { routes: false, filter: false };
+pub(crate) const NOTHING: Changed = Changed { routes: false, filter: false };
 const ROUTES: Changed = Changed { routes: true, filter: false };
 const FILTER: Changed = Changed { routes: false, filter: true };
-const BOTH: Changed = Changed { routes: true, filter: true };
+pub(crate) const BOTH: Changed = Changed { routes: true, filter: true };
 
 impl Inputs {
     /// Nothing absorbed yet, for the node of this name.
@@ -103,11 +110,6 @@ impl Inputs {
         &self.quarantined
     }
 
-    /// The endpoints of this node, by key.
-    pub fn local_endpoints(&self) -> impl Iterator<Item = (&String, &Object<WorkloadEndpoint>)> {
-        self.endpoints.iter().filter(|(_, endpoint)| endpoint.spec.node == self.node)
-    }
-
     fn keep(&mut self, key: &Key, path: &str, bytes: &[u8]) -> Result<Changed, Vec<String>> {
         let stored = match value::parse(key, bytes) {
             Ok(Stored::Json(value)) => value,
@@ -133,11 +135,7 @@ impl Inputs {
             }
             Key::Block { cidr } => {
                 let block = Block::decode(&stored).map_err(spoken)?;
-                Ok(if self.blocks.insert(*cidr, block.clone()) == Some(block) {
-                    NOTHING
-                } else {
-                    ROUTES
-                })
+                Ok(self.keep_block(*cidr, block))
             }
             Key::BlockAffinity(affinity) if affinity.owner_type == AffinityType::Host => {
                 let state = Affinity::decode(&stored).map_err(spoken)?.state;
@@ -150,6 +148,38 @@ impl Inputs {
             }
             _ => Ok(NOTHING),
         }
+    }
+
+    fn keep_block(&mut self, cidr: Cidr, block: Block) -> Changed {
+        let before = self.blocks.insert(cidr, block);
+        if before.is_none() {
+            *self.block_lengths.entry((cidr.is_ipv4(), cidr.prefix_len())).or_default() += 1;
+        }
+        match before.as_ref() == self.blocks.get(&cidr) {
+            true => NOTHING,
+            false => self.of_block(cidr),
+        }
+    }
+
+    /// A block decides about routes, and about sandboxes of ours that have addresses in it.
+    fn of_block(&self, cidr: Cidr) -> Changed {
+        let mut networks = self.vouched.values().flat_map(|it| &it.endpoint.spec.ip_networks);
+        match networks.any(|network| cidr.contains(network.address())) {
+            true => BOTH,
+            false => ROUTES,
+        }
+    }
+
+    fn forget_block(&mut self, cidr: Cidr) {
+        if self.blocks.remove(&cidr).is_none() {
+            return;
+        }
+        let length = (cidr.is_ipv4(), cidr.prefix_len());
+        let left = self.block_lengths.get(&length).map_or(0, |n| n.saturating_sub(1));
+        match left {
+            0 => self.block_lengths.remove(&length),
+            n => self.block_lengths.insert(length, n),
+        };
     }
 
     fn keep_resource(&mut self, path: &str, name: &str, resource: Resource) -> Changed {
@@ -205,8 +235,8 @@ impl Inputs {
                 _ => NOTHING,
             },
             Key::Block { cidr } => {
-                self.blocks.remove(cidr);
-                ROUTES
+                self.forget_block(*cidr);
+                self.of_block(*cidr)
             }
             Key::BlockAffinity(affinity) => {
                 if self.owners.get(&affinity.cidr) == Some(&affinity.owner) {

@@ -7,11 +7,15 @@
 mod census;
 mod filter;
 mod inputs;
+mod live;
 mod routes;
+mod sync;
 #[cfg(test)]
 mod tests;
 
 pub use census::Census;
 pub use filter::{Access, Filter, Port, Source};
 pub use inputs::{Changed, Inputs};
+pub use live::{Dispute, Live, Twin};
 pub use routes::{Hop, Routes, Unroutable, plan};
+pub use sync::InSync;

@@ -68,6 +68,20 @@ fn block(inputs: &mut Inputs, owner: &str, cidr: &str, state: &str, borrower: Op
     put(inputs, &key, json!({ "state": state, "deleted": false }));
 }
 
+/// A sandbox that lives here, as the journal has it; the key of its endpoint.
+fn live(inputs: &mut Inputs, container: &str, address: &str) -> String {
+    let live = Live {
+        interface: format!("cali{container}"),
+        addresses: vec![address.parse().unwrap()],
+        handle: Some(format!("net1.{container}")),
+        profiles: vec!["net1".to_owned()],
+        labels: Default::default(),
+    };
+    let key = format!("{RESOURCES}/workloadendpoints/default/n1-cni-{container}-eth0");
+    inputs.vouch(&key, live);
+    key
+}
+
 fn route(inputs: &Inputs, destination: &str) -> Option<Hop> {
     inputs.routes().0.get(&destination.parse().unwrap()).cloned()
 }
@@ -163,4 +177,56 @@ fn the_plan_puts_before_it_removes_and_ends_at_what_is_wanted() {
     let present = Routes::from([(b, Hop::Blackhole)]);
     assert_eq!(plan(&wanted, &present), (wanted.clone(), vec![b]));
     assert_eq!(plan(&wanted, &wanted), (Routes::new(), vec![]));
+}
+
+#[test]
+fn a_live_sandbox_keeps_its_network_while_its_endpoint_cannot_be_used() {
+    let mut inputs = cluster();
+    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
+    let key = live(&mut inputs, "a", "10.0.0.1/26");
+    let before = (inputs.routes(), inputs.filter());
+    inputs.absorb(&key, Some(b"{nonsense"));
+    assert!(inputs.quarantined().contains_key(&key), "and it is said");
+    assert_eq!((inputs.routes(), inputs.filter()), before);
+    inputs.absorb(&key, None);
+    assert_eq!((inputs.routes(), inputs.filter()), before);
+    inputs.withdraw(&key);
+    assert_eq!(route(&inputs, "10.0.0.1/32"), None);
+    assert!(inputs.filter().ports.is_empty());
+}
+
+#[test]
+fn a_live_sandbox_whose_address_another_has_is_closed_and_both_are_named() {
+    let mut inputs = cluster();
+    endpoint(&mut inputs, "n1", "a", "10.0.0.5", json!(["net1"]));
+    live(&mut inputs, "a", "10.0.0.5/26");
+    assert_eq!(inputs.disputes(), []);
+    // The block gives the place to the handle "h", for a workload on n2.
+    block(&mut inputs, "n1", "10.0.0.0/26", "confirmed", Some("n2"));
+    let [dispute] = inputs.disputes().try_into().unwrap();
+    assert_eq!((dispute.ours.as_str(), dispute.theirs.as_str()), ("net1.a", "h on n2"));
+    assert!(inputs.filter().ports.is_empty());
+    assert_eq!(route(&inputs, "10.0.0.5/32"), Some(Hop::Node("172.30.0.2".parse().unwrap())));
+    block(&mut inputs, "n1", "10.0.0.0/26", "confirmed", None);
+    assert_eq!(inputs.disputes(), []);
+    assert_eq!(route(&inputs, "10.0.0.5/32"), Some(Hop::Interface("calia".to_owned())));
+}
+
+#[test]
+fn another_endpoint_with_the_address_of_a_live_sandbox_is_named() {
+    let mut inputs = cluster();
+    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
+    live(&mut inputs, "a", "10.0.0.1/26");
+    assert_eq!(inputs.twins(), []);
+    endpoint(&mut inputs, "n2", "b", "10.0.0.1", json!(["net1"]));
+    let [twin] = inputs.twins().try_into().unwrap();
+    assert_eq!((twin.theirs.as_str(), twin.node.as_str()), ("n2-cni-b-eth0", "n2"));
+}
+
+#[test]
+fn there_is_no_proof_before_everything_was_read() {
+    let mut inputs = cluster();
+    assert_eq!(inputs.in_sync(), None);
+    inputs.complete();
+    assert!(inputs.in_sync().is_some());
 }

@@ -17,6 +17,7 @@ mod plan;
 mod pool;
 mod query;
 mod reads;
+mod reclaim;
 mod record;
 mod release;
 mod request;
@@ -37,6 +38,7 @@ pub use moment::{Cooldown, Moment};
 pub use owner::{OwnerChange, OwnerCheck, OwnerUpdate};
 pub use plan::{Change, Condition, Pause, Plan, Planned, Planner, Savepoint, Step, plan};
 pub use pool::{Closed, Pool, Refusal};
+pub use reclaim::{Lost, Reclaim, Reclaimed};
 pub use release::Released;
 pub use request::{
     AssignIp, Assigned, Assignment, AutoAssign, EnsureBlock, Ensured, HostReserved, Owner, Release,

@@ -428,3 +428,57 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn whatever_is_removed_of_an_address_in_use_is_claimed_back() {
+    let mut bench = Bench::new();
+    let given = bench.run(|planner| planner.auto_assign(&request("n1", 1, 0, "h1")));
+    let network = given.addresses().next().unwrap();
+    let attributes = request("n1", 1, 0, "h1").attributes;
+    let (node, handle) = ("n1".to_owned(), "h1".to_owned());
+    let wanted = Reclaim { node, network, handle, attributes };
+    let reclaim = |bench: &mut Bench| {
+        bench.view = View::default();
+        let done = bench.run(|planner| planner.reclaim(&wanted));
+        bench.check();
+        done
+    };
+    let before = bench.keys.clone();
+    assert_eq!(reclaim(&mut bench).unwrap().lost, [], "nothing is missing");
+    assert_eq!(bench.keys, before, "and nothing is written");
+    let affinity = bench.keys.keys().find(|key| key.contains("/v2/host/")).unwrap().clone();
+    let block = bench.keys.keys().find(|key| key.contains("/assignment/")).unwrap().clone();
+    for (gone, lost) in [
+        (vec![affinity.as_str()], vec![Lost::Affinity(network.masked())]),
+        (vec!["/calico/ipam/v2/handle/h1"], vec![Lost::Handle("h1".to_owned())]),
+        (vec![block.as_str()], vec![Lost::Block(network.masked()), Lost::Address(network)]),
+    ] {
+        gone.iter().for_each(|key| drop(bench.keys.remove(*key)));
+        assert_eq!(reclaim(&mut bench).unwrap().lost, lost, "{gone:?}");
+        assert_eq!(reclaim(&mut bench).unwrap().lost, [], "once is enough");
+    }
+    bench.run(|planner| planner.release_by_handle("h1")).unwrap();
+    let again = reclaim(&mut bench).unwrap();
+    assert!(again.lost.contains(&Lost::Address(network)), "{again:?}");
+    assert!(again.sequence.is_some());
+}
+
+#[test]
+fn an_address_that_somebody_else_has_by_now_is_not_claimed_back() {
+    let mut bench = Bench::new();
+    let given = bench.run(|planner| planner.auto_assign(&request("n1", 1, 0, "h1")));
+    let network = given.addresses().next().unwrap();
+    bench.run(|planner| planner.release_by_handle("h1")).unwrap();
+    let (node, handle) = ("n2".to_owned(), Some("h2".to_owned()));
+    let (address, attributes) = (network.address(), BTreeMap::new());
+    let purpose = String::new();
+    let taken =
+        AssignIp { node, address, handle, attributes, purpose, max_per_handle: 0, reserved: None };
+    bench.run(|planner| planner.assign_ip(&taken)).unwrap();
+    let before = bench.keys.clone();
+    let (node, handle) = ("n1".to_owned(), "h1".to_owned());
+    let wanted = Reclaim { node, network, handle, attributes: BTreeMap::new() };
+    let refused = bench.run(|planner| planner.reclaim(&wanted)).unwrap_err();
+    assert_eq!(refused, Error::AlreadyAssigned { address, handle: Some("h2".to_owned()) });
+    assert_eq!(bench.keys, before);
+}

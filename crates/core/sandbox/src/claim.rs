@@ -86,13 +86,7 @@ pub fn assign(
     workload: &Workload,
     wish: &Wish,
 ) -> Planned<Result<Vec<Held>, Failure>> {
-    let mut attributes = BTreeMap::new();
-    attributes.insert("node".to_owned(), node.to_owned());
-    attributes.insert("timestamp".to_owned(), go_time(planner.now().nanoseconds()));
-    if let Workload::Pod { namespace, name } = workload {
-        attributes.insert("namespace".to_owned(), namespace.clone());
-        attributes.insert("pod".to_owned(), name.clone());
-    }
+    let attributes = attributes(planner.now(), node, workload);
     let holder = Holder { node, handle, attributes };
     let networks = match wish.address {
         Some(address) => assign_one(planner, holder, address)?,
@@ -102,6 +96,22 @@ pub fn assign(
         Ok(networks) => held(planner, networks),
         Err(failure) => Ok(Err(failure)),
     }
+}
+
+/// What Calico notes beside an address.
+pub(crate) fn attributes(
+    now: ipam::Moment,
+    node: &str,
+    workload: &Workload,
+) -> BTreeMap<String, String> {
+    let mut attributes = BTreeMap::new();
+    attributes.insert("node".to_owned(), node.to_owned());
+    attributes.insert("timestamp".to_owned(), go_time(now.nanoseconds()));
+    if let Workload::Pod { namespace, name } = workload {
+        attributes.insert("namespace".to_owned(), namespace.clone());
+        attributes.insert("pod".to_owned(), name.clone());
+    }
+    attributes
 }
 
 /// Who will hold the addresses.
@@ -215,22 +225,19 @@ fn held(planner: &Planner<'_>, networks: Vec<Cidr>) -> Planned<Result<Vec<Held>,
 ///
 /// An endpoint of that name that is there already is one of an earlier sandbox of the same pod: it
 /// is changed, and what we do not know in it is kept.
-fn record_endpoint(
+pub(crate) fn record_endpoint(
     planner: &mut Planner<'_>,
     record: &Record,
-    labels: Vec<(String, String)>,
-    profiles: Vec<String>,
     fresh: &Fresh,
 ) -> Planned<Result<(), Failure>> {
-    let namespace = record.workload.namespace();
-    let key = resource_key(Kind::WorkloadEndpoint, namespace, &record.endpoint);
+    let key = endpoint_key(record);
     let wanted = Endpoint {
         name: &record.endpoint,
         node: &record.node,
         identity: &record.identity,
         workload: &record.workload,
-        profiles,
-        labels,
+        profiles: record.profiles(),
+        labels: record.labels.clone(),
         wiring: &record.wiring,
     }
     .object();
@@ -289,10 +296,6 @@ pub struct Order {
     pub record: Record,
     /// Which addresses it gets from us.
     pub wish: Wish,
-    /// Labels beside those that every endpoint has.
-    pub labels: Vec<(String, String)>,
-    /// Whether the network's profile decides who may talk to it.
-    pub has_profile: bool,
     /// What is random about new objects.
     pub fresh: Fresh,
 }
@@ -325,12 +328,10 @@ fn claim_all(planner: &mut Planner<'_>, order: &Order) -> Planned<Result<Record,
     if record.addresses.is_empty() {
         return Ok(Err(Failure::plugin("IPAM plugin returned no IP addresses in result")));
     }
-    let profiles = if order.has_profile { vec![record.network.clone()] } else { Vec::new() };
-    let labels = order.labels.clone();
-    if let Err(failure) = record_endpoint(planner, &record, labels, profiles, &order.fresh)? {
+    if let Err(failure) = record_endpoint(planner, &record, &order.fresh)? {
         return Ok(Err(failure));
     }
-    if order.has_profile
+    if record.profiles().contains(&record.network)
         && let Err(failure) =
             ensure_profile(planner, &record.network, &record.workload, &order.fresh)?
     {
@@ -346,9 +347,7 @@ pub fn release(
     record: &Record,
     others: &BTreeSet<IpAddr>,
 ) -> Planned<Result<(), ipam::Error>> {
-    let namespace = record.workload.namespace();
-    let key = resource_key(Kind::WorkloadEndpoint, namespace, &record.endpoint);
-    release_endpoint(planner, &key, &record.identity)?;
+    release_endpoint(planner, &endpoint_key(record), &record.identity)?;
     if record.ipam != CALICO_IPAM {
         return Ok(Ok(()));
     }
@@ -384,6 +383,36 @@ pub fn release(
     Ok(released.error.map_or(Ok(()), Err))
 }
 
+/// What a sandbox that is up lacks in the datastore, in words.
+pub fn lacking(planner: &mut Planner<'_>, record: &Record) -> Planned<Vec<String>> {
+    let mut faults = Vec::new();
+    let name = &record.endpoint;
+    match planner.get(&endpoint_key(record))? {
+        None => faults.push(format!("its endpoint {name} is missing from the datastore")),
+        Some(bytes) => {
+            let stored = text::json::parse(&bytes).unwrap_or_default();
+            let networks = stored["spec"]["ipNetworks"].as_array().into_iter().flatten();
+            let named: BTreeSet<Option<IpAddr>> =
+                networks.map(|it| it.as_str()?.split('/').next()?.parse().ok()).collect();
+            let wanted = record.wiring.addresses.iter().copied().map(Some).collect();
+            if stored["spec"]["containerID"] != record.identity.container.as_str() {
+                faults.push(format!("its endpoint {name} is another container's"));
+            } else if named != wanted {
+                faults.push(format!("its endpoint {name} names other addresses"));
+            }
+        }
+    }
+    if record.ipam == CALICO_IPAM {
+        let handle = record.handle();
+        let held = planner.ips_by_handle(&handle)?.unwrap_or_default();
+        let addresses = record.addresses.iter().map(|held| held.network.address());
+        for address in addresses.filter(|address| !held.contains(address)) {
+            faults.push(format!("{address} is not allocated to {handle}"));
+        }
+    }
+    Ok(faults)
+}
+
 /// Removes an endpoint, provided that it is this sandbox's: a later sandbox of the same pod has
 /// one of the same name.
 fn release_endpoint(planner: &mut Planner<'_>, key: &str, identity: &Identity) -> Planned<bool> {
@@ -395,6 +424,11 @@ fn release_endpoint(planner: &mut Planner<'_>, key: &str, identity: &Identity) -
     }
     planner.delete(key)?;
     Ok(true)
+}
+
+/// The key of a sandbox's endpoint.
+pub fn endpoint_key(record: &Record) -> String {
+    resource_key(Kind::WorkloadEndpoint, record.workload.namespace(), &record.endpoint)
 }
 
 /// The key of a resource.

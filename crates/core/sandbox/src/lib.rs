@@ -11,6 +11,7 @@ pub mod failure;
 pub mod identity;
 pub mod life;
 pub mod netconf;
+pub mod reclaim;
 pub mod records;
 pub mod version;
 pub mod wiring;

@@ -61,6 +61,13 @@ pub struct Record {
     pub addresses: Vec<Held>,
     /// How it is wired.
     pub wiring: Wiring,
+    /// The profiles of its endpoint. A record of an older version does not say; its network's was
+    /// the only one then.
+    #[serde(default)]
+    pub profiles: Option<Vec<String>>,
+    /// The labels of its endpoint beside those that every endpoint has.
+    #[serde(default)]
+    pub labels: Vec<(String, String)>,
     /// How far it has come.
     pub phase: Phase,
 }
@@ -134,6 +141,11 @@ impl Record {
             Step::Unwire => Some(Phase::Releasing),
             Step::Release => None,
         }
+    }
+
+    /// The profiles of its endpoint.
+    pub fn profiles(&self) -> Vec<String> {
+        self.profiles.clone().unwrap_or_else(|| vec![self.network.clone()])
     }
 
     /// The key of its addresses.

@@ -9,6 +9,8 @@
 mod absence;
 mod bad_calls;
 mod churn;
+mod commands;
 mod crash_points;
 mod hostile;
 mod node;
+mod upkeep;

@@ -162,6 +162,23 @@ impl Node {
         child
     }
 
+    /// A call with another network configuration, not yet finished.
+    pub(crate) fn call_with(
+        &self,
+        command: &str,
+        id: &str,
+        container: usize,
+        configuration: &Value,
+    ) -> Child {
+        let plugin = self.path("calico");
+        let mut process = self.inside("host", plugin.to_str().unwrap(), &[]);
+        process.envs(self.environment(command, id, container));
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = process.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(configuration.to_string().as_bytes()).unwrap();
+        child
+    }
+
     /// Says to the agent what a plugin says that is killed right after.
     pub(crate) fn ask_and_hang_up(&self, command: &str, id: &str, container: usize) {
         let agent = UnixStream::connect(self.path("run/agent.sock")).unwrap();
@@ -188,7 +205,7 @@ impl Node {
         variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 
-    fn configuration(&self) -> Value {
+    pub(crate) fn configuration(&self) -> Value {
         let mut configuration = json!({
             "cniVersion": "1.1.0", "name": "net1", "type": "calico",
             "nodename": "n1", "nodename_file_optional": true,

@@ -1,14 +1,16 @@
 //! The filter as sets, chains and rules, and the difference between two of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use intent::{Access, Filter, Port, Source as Sender};
 use ipnet::IpNet;
-use kernel::nft::expression::{Ct, LookupResult, Meta, nat_flags};
+use kernel::nft::expression::{Comparison, Ct, LookupResult, Meta, nat_flags};
 use kernel::nft::{
     Base, Batch, Chain, ChainKind, DataType, Element, Expression, Hook, Key, Register, Rule, Set,
     Source, TableId, Verdict, merged,
 };
+use sandbox::wiring::GATEWAY_V6;
 use sha1::{Digest, Sha1};
 
 use super::tables;
@@ -207,6 +209,18 @@ fn chains(filter: &Filter) -> BTreeMap<String, Vec<Rule>> {
     named.collect()
 }
 
+/// Where an interface with these addresses must be: table, set and key.
+pub(super) fn membership(interface: &str, addresses: &[IpAddr]) -> Vec<(usize, &'static str, Key)> {
+    let name = Key::link_name(interface);
+    let mut places = vec![(INET, "to", name.clone())];
+    for address in addresses {
+        let pair = Key::concatenation(&[name.clone(), Key::address(*address)]);
+        let set = if address.is_ipv4() { "source4" } else { "source6" };
+        places.push((INET, set, pair));
+    }
+    places
+}
+
 /// The elements of the first that the second does not have just so.
 fn missing(of: &BTreeMap<Key, Element>, from: &BTreeMap<Key, Element>) -> Vec<Element> {
     of.iter()
@@ -285,19 +299,28 @@ fn from_pod() -> Vec<Rule> {
     let icmpv6 = |kind: u8| {
         rule().when(Source::Meta(Meta::TransportProtocol), ICMPV6).when(Source::ICMP_TYPE, &[kind])
     };
-    let link_local = |rule: Rule| {
+    let prefix = |rule: Rule, source: Source, operator: Comparison| {
         let register = Register::FIRST;
-        rule.with(Expression::Load { source: Source::network(8, 2), register })
+        rule.with(Expression::Load { source, register })
             .with(Expression::Bitwise { register, mask: vec![0xff, 0xc0], xor: vec![0, 0] })
-            .with(Expression::Compare {
-                register,
-                operator: kernel::nft::expression::Comparison::Equal,
-                value: vec![0xfe, 0x80],
-            })
+            .with(Expression::Compare { register, operator, value: vec![0xfe, 0x80] })
     };
+    let link_local = |rule: Rule| prefix(rule, Source::network(8, 2), Comparison::Equal);
+    // The start and the whole of the address that a neighbour advertisement speaks for.
+    let (start, target) = (Source::transport(8, 2), Source::transport(8, 16));
+    let spoken_for = prefix(icmpv6(136), start, Comparison::NotEqual);
     let mut rules = vec![
         icmpv6(134).counted().verdict(Verdict::Drop).comment("router advertisement"),
         icmpv6(137).counted().verdict(Verdict::Drop).comment("redirect"),
+        icmpv6(136)
+            .when(target, &GATEWAY_V6.octets())
+            .counted()
+            .verdict(Verdict::Drop)
+            .comment("neighbour advertisement for the gateway"),
+        pair(spoken_for, target, "source6", true)
+            .counted()
+            .verdict(Verdict::Drop)
+            .comment("neighbour advertisement for an address that is not the endpoint's"),
         pair(rule().when(FAMILY, IPV4), Source::IPV4_SOURCE, "source4", false)
             .verdict(Verdict::Return),
         pair(rule().when(FAMILY, IPV6), Source::IPV6_SOURCE, "source6", false)
@@ -387,7 +410,6 @@ fn neighbours() -> Vec<Rule> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
 
     use super::*;
 

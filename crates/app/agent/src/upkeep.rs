@@ -1,0 +1,210 @@
+//! Keeps what live sandboxes own theirs.
+//!
+//! An endpoint, an address with its handle, or the claim on a block in use may be removed by
+//! somebody else: a person, a collector that was wrong, a restored backup. Whatever others change
+//! near a sandbox of ours is looked at, and what is missing is written back from the journal, by
+//! compare-and-swap. An address that has another holder by then is not touched: its interface is
+//! closed, which is [`intent`]'s doing, and a finding names both.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::keys::Key;
+use intent::{InSync, Live};
+use kernel::{LinkName, Netlink};
+use sandbox::claim::{CALICO_IPAM, Fresh, endpoint_key};
+use sandbox::life::{Phase, Record};
+use sandbox::reclaim::{self, Kept, Reclaimed};
+
+use crate::node::Node;
+use crate::notes;
+use crate::supervisor::say;
+
+/// How often what could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// More doubted keys than this are as good as all.
+const KEYS_MAX: usize = 1000;
+
+/// What others have changed since the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    doubted: Mutex<Doubted>,
+    bell: Condvar,
+}
+
+/// Which sandboxes are to be looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Doubted {
+    all: bool,
+    keys: BTreeSet<String>,
+}
+
+impl Doubts {
+    /// Every sandbox is to be looked at.
+    pub(crate) fn all(&self) {
+        self.lock().all = true;
+        self.bell.notify_one();
+    }
+
+    /// Somebody else has changed or removed this key.
+    pub(crate) fn key(&self, key: &str) {
+        if !key.starts_with("/calico/ipam/v2/") && !key.contains("/workloadendpoints/") {
+            return;
+        }
+        let mut doubted = self.lock();
+        doubted.keys.insert(key.to_owned());
+        doubted.all |= doubted.keys.len() > KEYS_MAX;
+        self.bell.notify_one();
+    }
+
+    /// Waits until something is doubted.
+    fn wait(&self) -> Doubted {
+        let mut doubted = self.lock();
+        while !doubted.all && doubted.keys.is_empty() {
+            doubted = self.bell.wait(doubted).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut doubted)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Doubted> {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Doubted {
+    fn concerns(&self, record: &Record) -> bool {
+        let handle = record.handle();
+        let mut addresses = record.addresses.iter().map(|held| held.network.address());
+        self.all
+            || self.keys.contains(&endpoint_key(record))
+            || self.keys.iter().any(|key| match Key::parse(key) {
+                Some(Key::IpamHandle { id }) => id == handle,
+                Some(Key::Block { cidr }) => addresses.any(|it| cidr.contains(it)),
+                Some(Key::BlockAffinity(claim)) => {
+                    claim.owner == record.node && addresses.any(|it| claim.cidr.contains(it))
+                }
+                _ => false,
+            })
+    }
+}
+
+/// Looks after the sandboxes of a node until the process ends.
+pub(crate) fn start(node: &Arc<Node>) -> io::Result<()> {
+    let node = Arc::clone(node);
+    let body = move || {
+        loop {
+            let doubted = node.doubts.wait();
+            let Some(proof) = node.in_sync_proof() else {
+                std::thread::sleep(RETRY);
+                node.doubts.all();
+                continue;
+            };
+            let left = node.keep(proof, &doubted);
+            if !left.is_empty() {
+                std::thread::sleep(RETRY);
+                left.iter().for_each(|key| node.doubts.key(key));
+            }
+        }
+    };
+    std::thread::Builder::new().name("upkeep".into()).spawn(body).map(drop)
+}
+
+impl Node {
+    /// The journal vouches for a sandbox as long as it is up.
+    pub(crate) fn vouch(&self, record: &Record) {
+        let key = endpoint_key(record);
+        let changed = match record.phase {
+            Phase::Ready => self.dataplane().inputs.vouch(&key, live(record)),
+            Phase::Leaving => self.dataplane().inputs.withdraw(&key),
+            // It was not vouched for yet, or is not any more.
+            Phase::Claiming | Phase::Claimed | Phase::Wired | Phase::Releasing => return,
+        };
+        self.dataplane().changed |= changed;
+    }
+
+    /// Writes back what live sandboxes have lost. Returns the keys of what has to be tried again.
+    fn keep(&self, _: InSync, doubted: &Doubted) -> Vec<String> {
+        let is_up = |record: &Record| record.phase == Phase::Ready && record.boot == self.boot;
+        let mut left = Vec::new();
+        for record in self.journal.all() {
+            if !is_up(&record) || !doubted.concerns(&record) {
+                continue;
+            }
+            let turn = self.turns.of(&record.identity);
+            let _turn = turn.take();
+            // A call may have changed it meanwhile.
+            let Some(record) = self.journal.get(&record.identity).filter(is_up) else { continue };
+            if self.stands(&record) && !self.keep_one(&record) {
+                left.push(endpoint_key(&record));
+            }
+        }
+        left
+    }
+
+    /// Whether nothing is left to do for a sandbox, as far as one can tell.
+    fn keep_one(&self, record: &Record) -> bool {
+        let fresh = Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() };
+        let done = self.transact_with_changes(|planner| reclaim::reclaim(planner, record, &fresh));
+        let (reclaimed, changes) = match done {
+            Ok((Ok(reclaimed), changes)) => (reclaimed, changes),
+            // The filter has closed it, and the status says so.
+            Ok((Err(Kept::Disputed { .. }), _)) => return true,
+            Ok((Err(Kept::Waiting(_)), _)) | Err(_) => return false,
+        };
+        self.absorb(&changes);
+        // The release of an address names the number under which it is held now.
+        if reclaimed.record != *record && self.write(&reclaimed.record).is_err() {
+            return false;
+        }
+        self.note_reclaimed(&reclaimed);
+        if let Err(error) = self.flush() {
+            say(&format!("the kernel could not be brought up to date: {error}"));
+        }
+        true
+    }
+
+    fn note_reclaimed(&self, reclaimed: &Reclaimed) {
+        if reclaimed.restored.is_empty() {
+            return;
+        }
+        let who = notes::spoken(&reclaimed.record);
+        let what = reclaimed.restored.join(", ");
+        let interface = &reclaimed.record.wiring.host_interface;
+        let text = format!(
+            "{who}: somebody removed {what}; written back from the journal, because its interface \
+             {interface} stands and bears its name"
+        );
+        self.events.note("repaired", &text);
+    }
+
+    /// Whether the sandbox's interface is there and its own: the kernel says that it lives.
+    fn stands(&self, record: &Record) -> bool {
+        let look = || -> kernel::Result<bool> {
+            let name = LinkName::new(&record.wiring.host_interface)?;
+            let link = Netlink::in_netns(&self.here)?.link_by_name(&name)?;
+            Ok(link.is_some_and(|link| link.alias == Some(record.identity.alias())))
+        };
+        look().unwrap_or(false)
+    }
+}
+
+/// What the filter and the routes need to know of a sandbox.
+pub(crate) fn live(record: &Record) -> Live {
+    let workload = &record.workload;
+    let mut labels: std::collections::BTreeMap<String, String> =
+        record.labels.iter().cloned().collect();
+    let namespace = workload.namespace().to_owned();
+    labels.insert("projectcalico.org/namespace".to_owned(), namespace);
+    let orchestrator = workload.orchestrator().to_owned();
+    labels.insert("projectcalico.org/orchestrator".to_owned(), orchestrator);
+    Live {
+        interface: record.wiring.host_interface.clone(),
+        addresses: record.addresses.iter().map(|held| held.network).collect(),
+        handle: (record.ipam == CALICO_IPAM).then(|| record.handle()),
+        profiles: record.profiles(),
+        labels,
+    }
+}

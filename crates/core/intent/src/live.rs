@@ -1,0 +1,176 @@
+//! Sandboxes that live on this node, whatever the datastore says of them.
+//!
+//! The node's own journal vouches for them. While their endpoint is missing or cannot be read,
+//! what the journal knows takes its place, so that nobody's slip costs a pod its network. Only
+//! where the address has another holder by now is the sandbox left out: then it is closed.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use api::keys::ipam::Block;
+use model::resource::{Metadata, Object, WorkloadEndpoint};
+use net::Cidr;
+
+use crate::inputs::{BOTH, NOTHING};
+use crate::{Changed, Inputs};
+
+/// What the journal knows of a live sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// The host's interface.
+    pub interface: String,
+    /// Its addresses.
+    pub addresses: Vec<Cidr>,
+    /// The handle that holds them; none if another address manager gave them.
+    pub handle: Option<String>,
+    /// Its profiles.
+    pub profiles: Vec<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// An address of a live sandbox that somebody else has by now.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dispute {
+    /// The address.
+    pub address: IpAddr,
+    /// The host's interface of our sandbox.
+    pub interface: String,
+    /// The handle of our sandbox.
+    pub ours: String,
+    /// The handle that holds the address, and the node that it names.
+    pub theirs: String,
+}
+
+/// Two endpoints that have one address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Twin {
+    /// The address.
+    pub address: IpAddr,
+    /// The name of our endpoint.
+    pub ours: String,
+    /// The name of the other.
+    pub theirs: String,
+    /// The other's node.
+    pub node: String,
+}
+
+/// A sandbox that is vouched for, in the form of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Vouched {
+    handle: Option<String>,
+    pub(crate) endpoint: Object<WorkloadEndpoint>,
+}
+
+impl Inputs {
+    /// The journal vouches for a sandbox whose endpoint has this key.
+    pub fn vouch(&mut self, key: &str, live: Live) -> Changed {
+        let spec = WorkloadEndpoint {
+            node: self.node.clone(),
+            interface_name: live.interface,
+            ip_networks: live.addresses.iter().map(|it| Cidr::host(it.address())).collect(),
+            profiles: live.profiles,
+            ..WorkloadEndpoint::default()
+        };
+        let metadata = Metadata { labels: live.labels, ..Metadata::default() };
+        let vouched = Vouched { handle: live.handle, endpoint: Object { metadata, spec } };
+        let had = self.vouched.insert(key.to_owned(), vouched);
+        let is_known = had.is_some() || self.endpoints.contains_key(key);
+        if is_known { NOTHING } else { BOTH }
+    }
+
+    /// The sandbox is leaving: its endpoint stands for itself.
+    pub fn withdraw(&mut self, key: &str) -> Changed {
+        match self.vouched.remove(key) {
+            Some(_) => BOTH,
+            None => NOTHING,
+        }
+    }
+
+    /// Whether the journal vouches for the sandbox whose endpoint has this key.
+    pub fn is_vouched(&self, key: &str) -> bool {
+        self.vouched.contains_key(key)
+    }
+
+    /// Addresses of live sandboxes that others hold: their interfaces are closed.
+    pub fn disputes(&self) -> Vec<Dispute> {
+        let all = self.vouched.values();
+        all.filter_map(|vouched| self.dispute(vouched)).collect()
+    }
+
+    fn dispute(&self, vouched: &Vouched) -> Option<Dispute> {
+        let ours = vouched.handle.as_ref()?;
+        let addresses = vouched.endpoint.spec.ip_networks.iter().map(|it| it.address());
+        addresses.into_iter().find_map(|address| {
+            let holder = self.holder(address)?;
+            let handle = holder.handle.as_deref().unwrap_or_default();
+            let handle = handle.split('\r').next().unwrap_or_default();
+            if handle.is_empty() || handle == ours {
+                return None;
+            }
+            // The node's own reserve makes room.
+            if handle.strip_prefix("margay-reserve.") == Some(&self.node) {
+                return None;
+            }
+            let node = holder.active_owner.get("node");
+            let on = node.map_or(String::new(), |node| format!(" on {node}"));
+            Some(Dispute {
+                address,
+                interface: vouched.endpoint.spec.interface_name.clone(),
+                ours: ours.clone(),
+                theirs: format!("{handle}{on}"),
+            })
+        })
+    }
+
+    /// Who holds an address by its block, unless it was let go.
+    fn holder(&self, address: IpAddr) -> Option<&api::keys::ipam::Attribute> {
+        let lengths =
+            self.block_lengths.keys().filter(|(is_ipv4, _)| *is_ipv4 == address.is_ipv4());
+        let mut blocks = lengths.filter_map(|(_, length)| {
+            let cidr = Cidr::new(address, *length)?.masked();
+            self.blocks.get(&cidr)
+        });
+        let block: &Block = blocks.next()?;
+        let holder = block.attribute(block.ordinal(address)?)?;
+        holder.released_at.is_none().then_some(holder)
+    }
+
+    /// Other endpoints with an address of a live sandbox.
+    pub fn twins(&self) -> Vec<Twin> {
+        let mut ours: BTreeMap<IpAddr, &String> = BTreeMap::new();
+        for (key, vouched) in &self.vouched {
+            let addresses = vouched.endpoint.spec.ip_networks.iter();
+            ours.extend(addresses.map(|network| (network.address(), key)));
+        }
+        let mut twins = Vec::new();
+        for (key, endpoint) in &self.endpoints {
+            for network in &endpoint.spec.ip_networks {
+                let address = network.address();
+                if let Some(our) = ours.get(&address).filter(|our| **our != key) {
+                    let node = endpoint.spec.node.clone();
+                    let (ours, theirs) = (name(our), name(key));
+                    twins.push(Twin { address, ours, theirs, node });
+                }
+            }
+        }
+        twins
+    }
+
+    /// The endpoints of this node, by key: those in the datastore, and for live sandboxes without
+    /// a usable one what the journal says. Those whose address somebody else has are not there.
+    pub fn local_endpoints(&self) -> impl Iterator<Item = (&String, &Object<WorkloadEndpoint>)> {
+        let stored = self.endpoints.iter().filter(|(_, it)| it.spec.node == self.node);
+        let kept = self.vouched.iter().filter(|(key, _)| !self.endpoints.contains_key(*key));
+        let kept = kept.map(|(key, vouched)| (key, &vouched.endpoint));
+        stored.chain(kept).filter(|(key, _)| {
+            let vouched = self.vouched.get(*key);
+            vouched.is_none_or(|vouched| self.dispute(vouched).is_none())
+        })
+    }
+}
+
+/// The name of the endpoint with a key.
+fn name(key: &str) -> String {
+    key.rsplit('/').next().unwrap_or(key).to_owned()
+}
