@@ -37,6 +37,14 @@ pub(crate) enum Error {
     /// Calico's agent serves this node.
     #[error("Calico's {0} runs here: two agents would undo each other's work; stop it first")]
     Rival(host::rivals::Rival),
+    /// The folder for sockets and locks cannot be used.
+    #[error("the folder {}: {why}; choose another one with --run-dir", .folder.display())]
+    RunFolder {
+        /// Which one it is.
+        folder: PathBuf,
+        /// Why not.
+        why: io::Error,
+    },
     /// The settings do not say which datastore.
     #[error("{0}")]
     Settings(String),

@@ -93,6 +93,15 @@ pub(crate) enum Error {
     /// The datastore.
     #[error("{0}")]
     Store(#[from] store::Error),
+    /// The journal cannot be opened.
+    #[error("the journal of sandboxes in {}: {why}; choose another folder with --state-dir",
+        .folder.display())]
+    Journal {
+        /// Where it lies.
+        folder: PathBuf,
+        /// Why not.
+        why: io::Error,
+    },
     /// A file.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -102,7 +111,9 @@ impl Node {
     /// Opens a node. Nothing is changed yet.
     pub(crate) fn open(settings: &Settings, store: Store) -> Result<Self, Error> {
         let here = Netns::current()?;
-        let (journal, unreadable) = Journal::open(settings.state.join("sandboxes"))?;
+        let folder = settings.state.join("sandboxes");
+        let (journal, unreadable) =
+            Journal::open(&folder).map_err(|why| Error::Journal { folder, why })?;
         let events = Events::open(settings.state.join("events.jsonl"));
         for file in unreadable {
             let place = file.path.display();

@@ -122,9 +122,11 @@ fn try_call(
         Some(socket) => ask_agent(&socket, &question, netns.as_ref(), call.command),
         None => serve::directly(&question, netns),
     };
-    let reply = reply.map_err(|failure| match call.command {
+    let reply = reply.map_err(|failure| match (call.command, failure.code) {
         // Whatever is in the way: an ADD could not be served now.
-        Command::Status => Failure { code: Code::NotAvailable, ..failure },
+        (Command::Status, Code::Plugin | Code::TryAgainLater | Code::Io) => {
+            Failure { code: Code::NotAvailable, ..failure }
+        }
         _ => failure,
     });
     let failed = reply.as_ref().map_or(true, |reply| reply.status != 0);
@@ -174,6 +176,12 @@ fn ask_agent(
     loop {
         let why = match ask_once(socket, question, netns) {
             Ok(reply) => return Ok(reply),
+            // No agent can listen at such a path, however long it is waited for.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                let message = format!("agent_socket {}: {error}", socket.display());
+                return Err(Failure::new(Code::InvalidConfiguration, message)
+                    .with_details("choose a shorter folder for the agent (--run-dir)"));
+            }
             Err(error) => error,
         };
         // Who asks how it is wants to know it now; a restart takes less than a second.

@@ -358,19 +358,24 @@ impl Node {
         netns: Option<&Netns>,
     ) -> Result<(), Failure> {
         let _motion = self.motions.begin(&record.wiring.host_interface);
+        // A full disk keeps nobody from leaving: who leaves for good needs no record. Only what
+        // cannot be finished now has to be written down, or asked for again.
+        let mut unwritten = None;
         while let Some(step) = record.next(target) {
             self.fault(step, "before");
             match step {
                 Step::Leave => {}
                 Step::Unwire => self.unwire(&record, netns)?,
-                Step::Release => self.release(&record)?,
+                Step::Release => {
+                    self.release(&record).map_err(|failure| unwritten.take().unwrap_or(failure))?;
+                }
                 Step::Claim | Step::Wire | Step::Open => return Ok(()),
             }
             self.fault(step, "after");
             match record.after(step) {
                 Some(phase) => {
                     record.phase = phase;
-                    self.write(&record)?;
+                    unwritten = self.write(&record).err();
                 }
                 None => {
                     let forgotten = self.journal.forget(&record.identity);

@@ -54,7 +54,8 @@ fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane:
     if let Some(rival) = host::rivals::running().first() {
         return Err(dataplane::Error::Rival(rival.clone()));
     }
-    fs::DirBuilder::new().recursive(true).mode(0o755).create(&arguments.run_dir)?;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&arguments.run_dir);
+    made.map_err(|why| unusable(&arguments.run_dir, why))?;
     let _only = become_only(&arguments.run_dir, "supervisor")?;
     let listener = listen(&arguments.run_dir)?;
     let listening = OwnedFd::from(listener);
@@ -94,19 +95,32 @@ pub(crate) fn socket(folder: &Path) -> PathBuf {
 fn listen(folder: &Path) -> Result<UnixListener, dataplane::Error> {
     let path = socket(folder);
     match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(unusable(folder, why)),
         _ => {}
     }
-    let listener = UnixListener::bind(&path)?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let bound = UnixListener::bind(&path).and_then(|listener| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        Ok(listener)
+    });
+    bound.map_err(|why| match why.kind() {
+        io::ErrorKind::InvalidInput => {
+            let told = "the path of the socket in it is longer than 107 bytes";
+            unusable(folder, io::Error::new(io::ErrorKind::InvalidInput, told))
+        }
+        _ => unusable(folder, why),
+    })
+}
+
+fn unusable(folder: &Path, why: io::Error) -> dataplane::Error {
+    dataplane::Error::RunFolder { folder: folder.to_owned(), why }
 }
 
 /// Makes this process the only one of its role on the node. One that was killed a moment ago may
 /// still be on its way out.
 pub(crate) fn become_only(folder: &Path, role: &str) -> Result<File, dataplane::Error> {
     let path = folder.join(format!("{role}.lock"));
-    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = file.map_err(|why| unusable(folder, why))?;
     let started = Instant::now();
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

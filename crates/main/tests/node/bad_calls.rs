@@ -1,8 +1,8 @@
 //! Calls that are wrong, and folders that cannot be written: refused in words, and nothing is left.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -152,4 +152,90 @@ fn a_state_folder_that_cannot_be_written_is_named_and_nothing_is_left() {
     node.assert_empty();
     std::fs::remove_dir_all(node.path("state")).unwrap();
     node.must("ADD", "first", 0);
+}
+
+/// Starts an agent that cannot serve, and returns once it has complained in all of these words.
+fn complains(mut agent: Command, words: &[&str]) {
+    let mut child = agent.stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut told = Vec::new();
+    for line in lines {
+        let is_it = words.iter().all(|word| line.contains(word));
+        told.push(line);
+        if is_it {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return;
+        }
+    }
+    panic!("{words:?} is not said: {told:#?}");
+}
+
+#[test]
+fn an_agent_whose_folders_cannot_be_used_says_which_and_what_to_type() {
+    if !may_run() {
+        return;
+    }
+    let node = Node::new(0);
+    let text = |name: &str| node.path(name).display().to_string();
+    let (run, state) = (text("run2"), text("state"));
+    let agent = |run: &str, state: &str, before: &str| {
+        let binary = env!("CARGO_BIN_EXE_margay");
+        let script = format!(
+            "set -e; {before} exec {binary} agent --node n1 --run-dir {run} --state-dir {state}"
+        );
+        node.inside(
+            "host",
+            "unshare",
+            &["--mount", "--propagation", "private", "sh", "-c", &script],
+        )
+    };
+    let long = text(&"x".repeat(120));
+    complains(agent(&long, &state, ""), &["error: the folder", &long, "107", "--run-dir"]);
+    let below = text("store.db/run");
+    complains(agent(&below, &state, ""), &["error: the folder", &below, "--run-dir"]);
+    std::fs::create_dir_all(&state).unwrap();
+    let read_only = format!("mount -t tmpfs -o ro tmpfs {state};");
+    let said = ["error: the journal of sandboxes in", &state, "Read-only", "--state-dir"];
+    complains(agent(&run, &state, &read_only), &said);
+    // The plugin does not wait for an agent that cannot be there.
+    let mut configuration = node.configuration();
+    configuration["agent_socket"] = format!("{long}/agent.sock").into();
+    let node = Node::new(1);
+    let done = node.call_with("ADD", "first", 0, &configuration).wait_with_output().unwrap();
+    let error: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(error["code"], 7, "{error}");
+    assert!(error["details"].as_str().unwrap().contains("--run-dir"), "{error}");
+}
+
+#[test]
+fn a_disk_that_fills_up_under_a_running_agent_refuses_adds_and_still_lets_go() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(2);
+    let state = node.path("state");
+    std::fs::create_dir_all(&state).unwrap();
+    node.start_agent_after(&format!("mount -t tmpfs -o size=64k tmpfs {};", state.display()));
+    node.must("ADD", "first", 0);
+    let fill = format!("/proc/{}/root{}/full", node.supervisor(), state.display());
+    let mut file = std::fs::File::create(&fill).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    let refused = node.called("ADD", "second", 1);
+    let error: Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!(error["code"], 5, "{error}");
+    assert!(
+        error["msg"].as_str().unwrap().starts_with("second eth0: write the journal"),
+        "{error}"
+    );
+    assert!(error["details"].as_str().unwrap().contains(state.to_str().unwrap()), "{error}");
+    assert_eq!(node.interfaces().len(), 1, "nothing is half done");
+    assert_eq!(node.allocated().len(), 2, "one address a family, of the first");
+    node.must("DEL", "first", 0);
+    assert_eq!((node.allocated(), node.interfaces()), (vec![], vec![]));
+    drop(file);
+    std::fs::remove_file(&fill).unwrap();
+    node.must("ADD", "second", 1);
+    node.must("DEL", "second", 1);
+    assert_eq!(node.allocated(), []);
 }

@@ -1,8 +1,12 @@
 //! What a container may not do, whoever it is.
 
+use std::net::{Ipv6Addr, SocketAddrV6};
+
+use kernel::Netns;
+use rustix::net::{self, AddressFamily, SendFlags, SocketType, ipproto};
 use serde_json::Value;
 
-use crate::node::{Node, may_run};
+use crate::node::{Node, may_run, until};
 
 fn addresses(answer: &Value) -> Vec<String> {
     let ips = answer["ips"].as_array().unwrap();
@@ -34,6 +38,75 @@ fn neighbours_talk_and_a_forged_source_is_dropped() {
     let rules = String::from_utf8({ rules }.output().unwrap().stdout).unwrap();
     let dropped = rules.lines().find(|line| line.contains("source is not the endpoint's"));
     assert!(!dropped.unwrap().contains("packets 0 "), "{rules}");
+}
+
+/// Sends an ICMPv6 message from inside a container to everybody on its link.
+fn send(node: &Node, netns: &str, message: &[u8]) {
+    let place = Netns::open(node.path("netns").join(netns)).unwrap();
+    let sent = place.enter(|| {
+        let raw = net::socket(AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6))?;
+        let scope = net::netdevice::name_to_index(&raw, "eth0")?;
+        let everybody = SocketAddrV6::new("ff02::1".parse().unwrap(), 0, 0, scope);
+        net::sendto(&raw, message, SendFlags::empty(), &everybody)
+    });
+    assert_eq!(sent.unwrap().unwrap(), message.len());
+}
+
+/// How many packets a rule with this comment has counted.
+fn counted(node: &Node, family: &str, chain: &str, comment: &str) -> u64 {
+    let listed = node.inside("host", "nft", &["list", "chain", family, "margay", chain]).output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let rule = listed.lines().find(|line| line.contains(&format!("\"{comment}\"")));
+    let rule = rule.unwrap_or_else(|| panic!("{comment}: {listed}"));
+    let mut words = rule.split_whitespace().skip_while(|word| *word != "packets");
+    words.nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn nobody_speaks_for_routers_gateways_and_other_addresses() {
+    if !may_run() {
+        return;
+    }
+    let node = Node::new(2);
+    let own = addresses(&node.must("ADD", "first", 0));
+    let other = addresses(&node.must("ADD", "second", 1));
+    let advertisement = |target: &str| {
+        let target: Ipv6Addr = target.parse().unwrap();
+        [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &target.octets()].concat()
+    };
+    let router = [&[134, 0, 0, 0, 64, 0, 7, 8][..], &[0; 8]].concat();
+    let foreign = "neighbour advertisement for an address that is not the endpoint's";
+    let gateway = "neighbour advertisement for the gateway";
+    for (message, comment) in [
+        (router, "router advertisement"),
+        (vec![137; 40], "redirect"),
+        (advertisement(&other[1]), foreign),
+        (advertisement("fe80::ecee:eeff:feee:eeee"), gateway),
+    ] {
+        let before = counted(&node, "inet", "from-pod", comment);
+        send(&node, "c0", &message);
+        until(comment, || counted(&node, "inet", "from-pod", comment) > before);
+    }
+    let before = counted(&node, "inet", "from-pod", foreign);
+    send(&node, "c0", &advertisement(&own[1]));
+    assert!(
+        node.inside("c0", "ping", &["-c1", "-W5", &other[1]]).output().unwrap().status.success()
+    );
+    assert_eq!(counted(&node, "inet", "from-pod", foreign), before, "its own it may speak for");
+
+    // A kernel announces its addresses when its hardware address changes.
+    let comment = "ARP for an address that is not the endpoint's";
+    let before = counted(&node, "arp", "neighbours", comment);
+    let run = |words: &[&str]| {
+        let done = node.inside("c0", words[0], &words[1..]).output().unwrap();
+        assert!(done.status.success(), "{words:?}: {done:?}");
+    };
+    run(&["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_notify"]);
+    run(&["ip", "addr", "add", "169.254.1.1/32", "dev", "eth0"]);
+    run(&["ip", "link", "set", "eth0", "address", "02:00:00:00:00:01"]);
+    until(comment, || counted(&node, "arp", "neighbours", comment) > before);
+    let neighbours = node.ip(&["neigh", "show", "169.254.1.1"]);
+    assert_eq!(neighbours, "", "and the host believes nothing of it");
 }
 
 #[test]

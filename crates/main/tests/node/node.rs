@@ -100,25 +100,29 @@ impl Node {
 
     /// Starts the agent, and waits until it serves.
     pub(crate) fn start_agent(&mut self) {
+        self.start_agent_after("");
+    }
+
+    /// The same, after a script in a mount namespace of its own.
+    pub(crate) fn start_agent_after(&mut self, before: &str) {
         let binary = env!("CARGO_BIN_EXE_margay");
         let (run, state) = (self.path("run"), self.path("state"));
-        let words = [
-            "agent",
-            "--node",
-            "n1",
-            "--address",
-            "172.30.0.1/24",
-            "--address",
-            "fd30::1/64",
-            "--run-dir",
-            run.to_str().unwrap(),
-            "--state-dir",
-            state.to_str().unwrap(),
-        ];
+        let script = format!(
+            "set -e; {before} exec {binary} agent --node n1 --address 172.30.0.1/24 \
+             --address fd30::1/64 --run-dir {} --state-dir {}",
+            run.display(),
+            state.display()
+        );
+        let words = ["--mount", "--propagation", "private", "sh", "-c", &script];
         let log = std::fs::File::options().create(true).append(true).open(self.path("log"));
-        let mut command = self.inside("host", binary, &words);
+        let mut command = self.inside("host", "unshare", &words);
         self.agent = Some(command.stderr(log.unwrap()).process_group(0).spawn().unwrap());
         until("the agent serves", || self.path("run/agent.sock").exists());
+    }
+
+    /// The process of the agent's supervisor.
+    pub(crate) fn supervisor(&self) -> u32 {
+        self.agent.as_ref().unwrap().id()
     }
 
     /// Kills the agent's processes: all of them, or the dataplane only.
