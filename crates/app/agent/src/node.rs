@@ -13,7 +13,7 @@ use host::journal::Journal;
 use host::tickets::Tickets;
 use intent::{Changed, Hop, InSync, Inputs};
 use ipam::{Plan, Planned, Planner, View};
-use kernel::{Netlink, Netns, Removals};
+use kernel::{LinkName, Netlink, Netns, Removals};
 use sandbox::claim::{self, endpoint_key};
 use sandbox::life::{Phase, Step};
 use store::Store;
@@ -258,14 +258,8 @@ impl Node {
     pub(crate) fn doubts_routes(&self, events: &[kernel::Event]) -> bool {
         let mut dataplane = self.dataplane();
         let is_blocked = !dataplane.findings.is_empty();
-        let moves = |event: &kernel::Event| match event {
-            kernel::Event::Link(link) | kernel::Event::LinkGone(link) => {
-                self.motions.contains(link.name.as_str())
-            }
-            _ => false,
-        };
-        let mut events = events.iter().filter(|event| !moves(event));
-        if !is_blocked && !events.any(|event| dataplane.routes.is_news(event)) {
+        let is_moving = |name: &LinkName| self.motions.contains(name.as_str());
+        if !is_blocked && !dataplane.routes.has_news(events, is_moving) {
             return false;
         }
         dataplane.routes.doubt();

@@ -94,8 +94,23 @@ impl RouteTable {
     }
 
     /// Whether something that happened in the kernel makes what we know of our routes doubtful.
-    /// What we do ourselves does not: it comes back as an event when it is known already.
-    pub(crate) fn is_news(&self, event: &Event) -> bool {
+    /// What we do ourselves does not: it comes back as an event when it is known already. Of an
+    /// interface only the last event counts, and none while it is being made or removed.
+    pub(crate) fn has_news(&self, events: &[Event], is_moving: impl Fn(&LinkName) -> bool) -> bool {
+        let mut links = BTreeMap::new();
+        for event in events {
+            match event {
+                Event::Link(link) | Event::LinkGone(link) => {
+                    links.insert(link.index, (event, &link.name));
+                }
+                _ if self.is_news(event) => return true,
+                _ => {}
+            }
+        }
+        links.values().any(|(event, name)| !is_moving(name) && self.is_news(event))
+    }
+
+    fn is_news(&self, event: &Event) -> bool {
         let Some(present) = &self.present else { return true };
         let leads_to = |name: &LinkName| {
             present.values().any(|hop| matches!(hop, Hop::Interface(it) if it == name.as_str()))
@@ -221,4 +236,54 @@ fn is_by(route: &Route, hop: &Hop) -> bool {
 /// Whether an interface is the host's end of a sandbox, or about to be.
 fn is_of_sandbox(name: &LinkName) -> bool {
     [SANDBOX_PREFIX, TEMPORARY_NAME_PREFIX].iter().any(|it| name.as_str().starts_with(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use kernel::Link;
+
+    use super::*;
+
+    fn link(name: &str, is_up: bool) -> Link {
+        Link {
+            index: LinkIndex(7),
+            name: LinkName::new(name).unwrap(),
+            kind: None,
+            alias: None,
+            mac: None,
+            mtu: 1500,
+            is_up,
+            is_running: is_up,
+            is_loopback: false,
+            master: None,
+            peer: None,
+            peer_netns_id: None,
+            n_tx_queues: 1,
+        }
+    }
+
+    #[test]
+    fn what_the_agent_does_itself_is_no_news() {
+        let pod: IpNet = "10.65.0.1/32".parse().unwrap();
+        let mut table = RouteTable::new(Netlink::open().unwrap());
+        table.present = Some(Routes::from([(pod.into(), Hop::Interface("cali1".into()))]));
+        let ours = Route::unicast(pod, PROTOCOL, NextHop::on(LinkIndex(7)));
+        let down = Event::Link(link("cali1", false));
+        let up = Event::Link(link("cali1", true));
+        let nobody = |_: &LinkName| false;
+        let made = [Event::Link(link("mgy1", false)), down.clone(), up.clone()];
+        assert!(!table.has_news(&made, nobody));
+        assert!(!table.has_news(&[Event::Route(ours.clone())], nobody));
+        assert!(table.has_news(&[up, down.clone()], nobody), "somebody switched it off");
+        assert!(!table.has_news(&[down], |_| true), "it is being removed");
+        assert!(table.has_news(&[Event::LinkGone(link("cali1", true))], nobody));
+        assert!(!table.has_news(&[Event::LinkGone(link("cali2", true))], nobody));
+        assert!(table.has_news(&[Event::Link(link("eth0", true))], nobody));
+        assert!(table.has_news(&[Event::RouteGone(ours.clone())], nobody));
+        let theirs = Route { protocol: RouteProtocol(4), ..ours };
+        assert!(table.has_news(&[Event::Route(theirs.clone())], nobody), "it took our place");
+        assert!(!table.has_news(&[Event::RouteGone(theirs)], nobody));
+        table.doubt();
+        assert!(table.has_news(&[Event::Link(link("cali2", true))], nobody));
+    }
 }
