@@ -1,7 +1,7 @@
 //! Contradictions and troubles that the agent sees, each with a stable code, its cause in the
 //! user's words and a remedy that can be pasted.
 
-use intent::{Dispute, Hop, Twin};
+use intent::{Dispute, Hop, Impostor, Obstacle, Twin, Unenforced, Unroutable};
 use net::Cidr;
 use serde::{Deserialize, Serialize};
 
@@ -73,11 +73,49 @@ impl Finding {
         Self::new("MG-ROUTE-004", Severity::Broken, "ROUTES", problem, String::new())
     }
 
-    /// A block's node has no address of the block's family.
-    pub(crate) fn no_address(destination: Cidr, node: &str) -> Self {
-        let problem = format!("{destination} has no route: node {node} has no address");
-        let fix = format!("margay get node {node} -o yaml      (spec.bgp)");
-        Self::new("MG-ROUTE-005", Severity::Broken, "ROUTES", problem, fix)
+    /// A block or address gets no route.
+    pub(crate) fn unroutable(unroutable: &Unroutable) -> Self {
+        let destination = unroutable.destination;
+        let (code, why, fix) = match &unroutable.why {
+            Obstacle::NoAddress(node) => {
+                let fix = format!("margay get node {node} -o yaml      (spec.bgp)");
+                ("MG-ROUTE-005", format!("node {node} has no address"), fix)
+            }
+            Obstacle::HoldsNode(node) => {
+                let why = format!("it holds the address of node {node}, which would be cut off");
+                let fix = "margay get wep -A -o wide; margay ipam show --show-blocks      (delete \
+                           what has this address)";
+                ("MG-ROUTE-006", why, fix.to_owned())
+            }
+            Obstacle::NotUnicast => {
+                let fix = "margay get wep -A -o wide      (delete what has this address)";
+                ("MG-ROUTE-007", "no sandbox can have such an address".to_owned(), fix.to_owned())
+            }
+        };
+        let problem = format!("{destination} has no route: {why}");
+        Self::new(code, Severity::Broken, "ROUTES", problem, fix)
+    }
+
+    /// An endpoint names an interface that is not its own.
+    pub(crate) fn impostor(impostor: &Impostor) -> Self {
+        let Impostor { interface, endpoint, ours } = impostor;
+        let problem = format!("endpoint {endpoint} is not used: {interface} is that of {ours}");
+        let fix = format!("margay get wep -A -o wide      (delete {endpoint})");
+        Self::new("MG-DATA-002", Severity::Degraded, "DATAPLANE", problem, fix)
+    }
+
+    /// A rule of a profile has less effect than it says.
+    pub(crate) fn unenforced(unenforced: &Unenforced) -> Self {
+        let Unenforced { profile, direction, rule } = unenforced;
+        let problem = format!(
+            "profile {profile}, {direction} rule {rule} is not enforced by this version; what it \
+             would allow is closed"
+        );
+        let fix = format!(
+            "margay edit profile {profile}      (Allow, by a source selector at most, or Deny \
+             without conditions)"
+        );
+        Self::new("MG-POLICY-001", Severity::Degraded, "FILTER", problem, fix)
     }
 
     /// An object in the datastore cannot be used.

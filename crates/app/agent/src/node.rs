@@ -297,11 +297,13 @@ impl Node {
         let bad = quarantined.map(|(key, problems)| {
             Finding::quarantined(key, problems, dataplane.inputs.is_vouched(key))
         });
-        let closed = dataplane.inputs.disputes();
-        let twins = dataplane.inputs.twins();
-        let known = dataplane.findings.iter().cloned().chain(bad);
-        let known = known.chain(closed.iter().map(Finding::disputed));
-        known.chain(twins.iter().map(Finding::twin)).collect()
+        let inputs = &dataplane.inputs;
+        let mut findings: Vec<Finding> = dataplane.findings.iter().cloned().chain(bad).collect();
+        findings.extend(inputs.disputes().iter().map(Finding::disputed));
+        findings.extend(inputs.twins().iter().map(Finding::twin));
+        findings.extend(inputs.impostors().iter().map(Finding::impostor));
+        findings.extend(inputs.unenforced().iter().map(Finding::unenforced));
+        findings
     }
 
     /// Changes records in one transaction.
@@ -421,7 +423,7 @@ impl Dataplane {
                 _ => true,
             });
             self.findings = self.routes.apply(proof, &wanted)?;
-            let lost = unroutable.iter().map(|it| Finding::no_address(it.destination, &it.node));
+            let lost = unroutable.iter().map(|it| Finding::unroutable(it));
             self.findings.extend(lost);
         }
         Ok(())

@@ -34,7 +34,9 @@ impl Inputs {
             pools: self.pools.len(),
             ..Census::default()
         };
-        let own = self.blocks.iter().filter(|(cidr, _)| self.owners.get(cidr) == Some(&self.node));
+        let own = self.blocks.iter().filter(|(cidr, _)| {
+            self.owners.get(cidr).is_some_and(|owners| owners.contains(&self.node))
+        });
         for (_, block) in own {
             census.blocks += 1;
             census.addresses += block.size();

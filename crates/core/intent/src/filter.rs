@@ -1,7 +1,8 @@
 //! Who may talk to the sandboxes of this node.
 //!
 //! Profiles only, so far: what is neither allowed by a profile nor part of an allowed conversation
-//! is dropped. A rule that we cannot enforce in full allows nothing.
+//! is dropped. A rule that we cannot enforce in full allows nothing, and one that may deny ends
+//! what its profile and the ones after it allow: unknown is closed, and said.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -54,19 +55,25 @@ impl Inputs {
         let mut filter = Filter::default();
         let mut selectors = BTreeMap::new();
         // Many endpoints have the same few profiles.
-        let mut permissions: BTreeMap<&str, (bool, Access)> = BTreeMap::new();
+        let mut permissions: BTreeMap<&str, [Permission; 2]> = BTreeMap::new();
         for (_, endpoint) in self.local_endpoints() {
             let mut port = Port::default();
             port.addresses.extend(endpoint.spec.ip_networks.iter().map(|n| n.address()));
+            let mut is_open = [true, true];
             for name in &endpoint.spec.profiles {
                 let Some(profile) = self.profiles.get(name) else { continue };
-                let (may_send, access) = permissions.entry(name).or_insert_with(|| {
-                    let sources = profile.ingress.iter();
-                    let sources = sources.filter_map(|rule| source_of(rule, &mut selectors));
-                    (profile.egress.iter().any(allows_all), sources.collect())
+                let [ingress, egress] = permissions.entry(name).or_insert_with(|| {
+                    let no_selectors = &mut BTreeMap::new();
+                    [
+                        Permission::of(&profile.ingress, &mut selectors),
+                        Permission::of(&profile.egress, no_selectors),
+                    ]
                 });
-                port.may_send |= *may_send;
-                port.access.extend(access.iter().cloned());
+                if is_open[0] {
+                    port.access.extend(ingress.access.iter().cloned());
+                }
+                port.may_send |= is_open[1] && egress.access.contains(&Source::Anybody);
+                is_open = [is_open[0] && !ingress.is_final, is_open[1] && !egress.is_final];
             }
             filter.ports.insert(endpoint.spec.interface_name.clone(), port);
         }
@@ -76,6 +83,28 @@ impl Inputs {
         filter.nat_outgoing =
             self.pools.values().filter(|pool| pool.nat_outgoing).map(|pool| pool.cidr).collect();
         filter
+    }
+
+    /// Rules of profiles that endpoints of this node have and that are not enforced as written:
+    /// what they would allow is closed.
+    pub fn unenforced(&self) -> Vec<Unenforced> {
+        let used: BTreeSet<&String> =
+            self.local_endpoints().flat_map(|(_, endpoint)| &endpoint.spec.profiles).collect();
+        let mut all = Vec::new();
+        for name in used {
+            let Some(profile) = self.profiles.get(name) else { continue };
+            let lists = [("ingress", &profile.ingress), ("egress", &profile.egress)];
+            for (direction, rules) in lists {
+                let is_egress = direction == "egress";
+                let bad = rules.iter().position(|rule| !is_enforced(rule, is_egress));
+                all.extend(bad.map(|index| Unenforced {
+                    profile: name.clone(),
+                    direction,
+                    rule: index + 1,
+                }));
+            }
+        }
+        all
     }
 
     /// The addresses of all endpoints of the cluster with such labels.
@@ -99,6 +128,49 @@ impl Inputs {
             found.find_map(|profile: &Profile| profile.labels_to_apply.get(name))
         };
         own.or_else(inherited).map(String::as_str)
+    }
+}
+
+/// A rule that is not enforced as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unenforced {
+    /// The profile.
+    pub profile: String,
+    /// `ingress` or `egress`.
+    pub direction: &'static str,
+    /// Its place in the list, from 1.
+    pub rule: usize,
+}
+
+/// What the rules of one direction of a profile allow.
+#[derive(Debug)]
+struct Permission {
+    access: Access,
+    /// Whether a rule may deny: what comes after it, in later profiles too, allows nothing.
+    is_final: bool,
+}
+
+impl Permission {
+    fn of(rules: &[Rule], selectors: &mut BTreeMap<String, Selector>) -> Self {
+        let mut access = Access::new();
+        for rule in rules {
+            match rule.action {
+                Action::Allow => access.extend(source_of(rule, selectors)),
+                Action::Log => {}
+                Action::Deny | Action::Pass => return Self { access, is_final: true },
+            }
+        }
+        Self { access, is_final: false }
+    }
+}
+
+/// Whether a rule has the effect that it says.
+fn is_enforced(rule: &Rule, is_egress: bool) -> bool {
+    match rule.action {
+        Action::Allow if is_egress => allows_all(rule),
+        Action::Allow => source_of(rule, &mut BTreeMap::new()).is_some(),
+        Action::Deny => allows_all(&Rule { action: Action::Allow, ..rule.clone() }),
+        Action::Log | Action::Pass => false,
     }
 }
 

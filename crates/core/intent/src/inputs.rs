@@ -1,6 +1,6 @@
 //! The part of the datastore that this node acts on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use api::keys::ipam::{Affinity, AffinityState, Block};
@@ -18,8 +18,8 @@ pub struct Inputs {
     pub(crate) node: String,
     pub(crate) nodes: BTreeMap<String, Addresses>,
     pub(crate) blocks: BTreeMap<Cidr, Block>,
-    /// Who has confirmed its claim on a block.
-    pub(crate) owners: BTreeMap<Cidr, String>,
+    /// Who has confirmed a claim on a block. Several may have; the block says whose it is.
+    pub(crate) owners: BTreeMap<Cidr, BTreeSet<String>>,
     pub(crate) pools: BTreeMap<String, IpPool>,
     pub(crate) endpoints: BTreeMap<String, Object<WorkloadEndpoint>>,
     pub(crate) profiles: BTreeMap<String, Profile>,
@@ -98,7 +98,8 @@ impl Inputs {
             Err(problems) => {
                 // What was there before is out of date: an address or a permission that nobody
                 // vouches for any more is not kept.
-                let changed = self.forget(&key, path);
+                let mut changed = self.forget(&key, path);
+                changed |= self.salvage(&key, bytes);
                 self.quarantined.insert(path.to_owned(), problems);
                 changed
             }
@@ -139,14 +140,45 @@ impl Inputs {
             }
             Key::BlockAffinity(affinity) if affinity.owner_type == AffinityType::Host => {
                 let state = Affinity::decode(&stored).map_err(spoken)?.state;
-                if state == AffinityState::Confirmed {
-                    self.owners.insert(affinity.cidr, affinity.owner.clone());
-                } else if self.owners.get(&affinity.cidr) == Some(&affinity.owner) {
-                    self.owners.remove(&affinity.cidr);
+                match state == AffinityState::Confirmed {
+                    true => {
+                        let owners = self.owners.entry(affinity.cidr).or_default();
+                        owners.insert(affinity.owner.clone());
+                    }
+                    false => self.disown(affinity.cidr, &affinity.owner),
                 }
                 Ok(ROUTES)
             }
             _ => Ok(NOTHING),
+        }
+    }
+
+    /// A bad field of a Node does not cost the others their way to it: each address counts for
+    /// itself.
+    fn salvage(&mut self, key: &Key, bytes: &[u8]) -> Changed {
+        let Key::Resource(resource) = key else { return NOTHING };
+        if resource.kind != ResourceKind::Api(Kind::Node) {
+            return NOTHING;
+        }
+        let Ok(node) = text::json::parse(bytes) else { return NOTHING };
+        let address = |field: &str, is_ipv4: bool| {
+            let text = node["spec"]["bgp"][field].as_str()?;
+            let address = text.parse::<Cidr>().ok()?.address();
+            (address.is_ipv4() == is_ipv4).then_some(address)
+        };
+        let addresses =
+            Addresses { v4: address("ipv4Address", true), v6: address("ipv6Address", false) };
+        if addresses != Addresses::default() {
+            self.nodes.insert(resource.name.clone(), addresses);
+        }
+        ROUTES
+    }
+
+    fn disown(&mut self, cidr: Cidr, owner: &str) {
+        let Some(owners) = self.owners.get_mut(&cidr) else { return };
+        owners.remove(owner);
+        if owners.is_empty() {
+            self.owners.remove(&cidr);
         }
     }
 
@@ -239,9 +271,7 @@ impl Inputs {
                 self.of_block(*cidr)
             }
             Key::BlockAffinity(affinity) => {
-                if self.owners.get(&affinity.cidr) == Some(&affinity.owner) {
-                    self.owners.remove(&affinity.cidr);
-                }
+                self.disown(affinity.cidr, &affinity.owner);
                 ROUTES
             }
             _ => NOTHING,

@@ -14,8 +14,8 @@ mod sync;
 mod tests;
 
 pub use census::Census;
-pub use filter::{Access, Filter, Port, Source};
+pub use filter::{Access, Filter, Port, Source, Unenforced};
 pub use inputs::{Changed, Inputs};
-pub use live::{Dispute, Live, Twin};
-pub use routes::{Hop, Routes, Unroutable, plan};
+pub use live::{Dispute, Impostor, Live, Twin};
+pub use routes::{Hop, Obstacle, Routes, Unroutable, plan};
 pub use sync::InSync;

@@ -55,6 +55,17 @@ pub struct Twin {
     pub node: String,
 }
 
+/// An endpoint that names the interface of a live sandbox that is not its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Impostor {
+    /// The interface.
+    pub interface: String,
+    /// The name of the endpoint.
+    pub endpoint: String,
+    /// The name of the sandbox's own.
+    pub ours: String,
+}
+
 /// A sandbox that is vouched for, in the form of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Vouched {
@@ -157,10 +168,33 @@ impl Inputs {
         twins
     }
 
+    /// Endpoints that name an interface of a live sandbox: they are not used.
+    pub fn impostors(&self) -> Vec<Impostor> {
+        let interfaces = self.vouched_interfaces();
+        let local = self.endpoints.iter().filter(|(_, it)| it.spec.node == self.node);
+        let claims = local.filter_map(|(key, it)| {
+            let owner = interfaces.get(it.spec.interface_name.as_str())?;
+            let interface = it.spec.interface_name.clone();
+            let of = || Impostor { interface, endpoint: name(key), ours: name(owner) };
+            (*owner != key).then(of)
+        });
+        claims.collect()
+    }
+
+    /// The interfaces of live sandboxes, with the keys of their endpoints.
+    fn vouched_interfaces(&self) -> BTreeMap<&str, &String> {
+        let all = self.vouched.iter();
+        all.map(|(key, it)| (it.endpoint.spec.interface_name.as_str(), key)).collect()
+    }
+
     /// The endpoints of this node, by key: those in the datastore, and for live sandboxes without
     /// a usable one what the journal says. Those whose address somebody else has are not there.
     pub fn local_endpoints(&self) -> impl Iterator<Item = (&String, &Object<WorkloadEndpoint>)> {
-        let stored = self.endpoints.iter().filter(|(_, it)| it.spec.node == self.node);
+        let interfaces = self.vouched_interfaces();
+        let stored = self.endpoints.iter().filter(move |(key, it)| {
+            let owner = interfaces.get(it.spec.interface_name.as_str());
+            it.spec.node == self.node && owner.is_none_or(|owner| owner == key)
+        });
         let kept = self.vouched.iter().filter(|(key, _)| !self.endpoints.contains_key(*key));
         let kept = kept.map(|(key, vouched)| (key, &vouched.endpoint));
         stored.chain(kept).filter(|(key, _)| {

@@ -22,13 +22,25 @@ pub enum Hop {
 /// All routes, by destination.
 pub type Routes = BTreeMap<Cidr, Hop>;
 
-/// A block or address that has no way to it.
+/// A block or address that gets no route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unroutable {
     /// Where to.
     pub destination: Cidr,
-    /// The node that has it and no address of that family.
-    pub node: String,
+    /// Why not.
+    pub why: Obstacle,
+}
+
+/// Why there is no route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Obstacle {
+    /// The node that has it has no address of that family.
+    NoAddress(String),
+    /// It holds the address of this node: whoever routed it would cut the node off, perhaps from
+    /// the datastore that could put it right.
+    HoldsNode(String),
+    /// Such addresses are nobody's.
+    NotUnicast,
 }
 
 impl Inputs {
@@ -36,7 +48,12 @@ impl Inputs {
     pub fn routes(&self) -> (Routes, Vec<Unroutable>) {
         let mut routes = Routes::new();
         let mut unroutable = Vec::new();
+        let nodes = self.node_addresses();
         for (cidr, block) in &self.blocks {
+            if let Some(why) = obstacle(*cidr, &nodes) {
+                unroutable.push(Unroutable { destination: *cidr, why });
+                continue;
+            }
             if let Some(owner) = self.confirmed_owner(*cidr) {
                 if owner == self.node {
                     routes.insert(*cidr, Hop::Blackhole);
@@ -54,7 +71,10 @@ impl Inputs {
         for (_, endpoint) in self.local_endpoints() {
             let interface = &endpoint.spec.interface_name;
             for network in &endpoint.spec.ip_networks {
-                routes.insert(*network, Hop::Interface(interface.clone()));
+                match obstacle(*network, &nodes) {
+                    None => drop(routes.insert(*network, Hop::Interface(interface.clone()))),
+                    Some(why) => unroutable.push(Unroutable { destination: *network, why }),
+                }
             }
         }
         (routes, unroutable)
@@ -62,9 +82,16 @@ impl Inputs {
 
     /// The node that has a block: both its claim and the block itself must say so.
     fn confirmed_owner(&self, cidr: Cidr) -> Option<&str> {
-        let owner = self.owners.get(&cidr)?;
         let (_, named) = self.blocks.get(&cidr)?.owner()?;
-        (named == owner).then_some(owner)
+        self.owners.get(&cidr)?.get(named).map(String::as_str)
+    }
+
+    /// The addresses by which nodes are reached.
+    fn node_addresses(&self) -> BTreeMap<IpAddr, &str> {
+        let each = self.nodes.iter();
+        let each =
+            each.flat_map(|(name, it)| it.v4.into_iter().chain(it.v6).map(move |a| (a, name)));
+        each.map(|(address, name)| (address, name.as_str())).collect()
     }
 
     fn via(
@@ -79,9 +106,33 @@ impl Inputs {
             Some(address) => {
                 routes.insert(destination, Hop::Node(address));
             }
-            None => unroutable.push(Unroutable { destination, node: node.to_owned() }),
+            None => {
+                let why = Obstacle::NoAddress(node.to_owned());
+                unroutable.push(Unroutable { destination, why });
+            }
         }
     }
+}
+
+/// What stands against a route to here.
+fn obstacle(destination: Cidr, nodes: &BTreeMap<IpAddr, &str>) -> Option<Obstacle> {
+    let first = destination.masked().address();
+    let is_nobodys = match first {
+        IpAddr::V4(it) => {
+            it.is_loopback() || it.is_multicast() || it.octets()[0] == 0 || it.is_broadcast()
+        }
+        IpAddr::V6(it) => {
+            it.is_loopback()
+                || it.is_multicast()
+                || it.is_unspecified()
+                || it.is_unicast_link_local()
+        }
+    };
+    if is_nobodys {
+        return Some(Obstacle::NotUnicast);
+    }
+    let (address, node) = nodes.range(first..).next()?;
+    destination.contains(*address).then(|| Obstacle::HoldsNode((*node).to_owned()))
 }
 
 /// What to change so that the kernel's routes of ours become the wanted ones: first what to put

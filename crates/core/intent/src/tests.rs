@@ -122,7 +122,7 @@ fn a_node_without_an_address_is_named() {
     let (routes, unroutable) = inputs.routes();
     assert!(routes.is_empty());
     assert_eq!(unroutable.len(), 1);
-    assert_eq!(unroutable[0].node, "n3");
+    assert_eq!(unroutable[0].why, Obstacle::NoAddress("n3".to_owned()));
 }
 
 #[test]
@@ -229,4 +229,90 @@ fn there_is_no_proof_before_everything_was_read() {
     assert_eq!(inputs.in_sync(), None);
     inputs.complete();
     assert!(inputs.in_sync().is_some());
+}
+
+#[test]
+fn a_stray_claim_on_a_block_costs_its_node_nothing() {
+    let mut inputs = cluster();
+    block(&mut inputs, "n2", "10.0.0.64/26", "confirmed", None);
+    let stray = "/calico/ipam/v2/host/ghost/ipv4/block/10.0.0.64-26";
+    put(&mut inputs, stray, json!({ "state": "confirmed", "deleted": false }));
+    let way = Some(Hop::Node("172.30.0.2".parse().unwrap()));
+    assert_eq!(route(&inputs, "10.0.0.64/26"), way);
+    inputs.absorb(stray, None);
+    assert_eq!(route(&inputs, "10.0.0.64/26"), way);
+}
+
+#[test]
+fn nothing_is_routed_over_the_addresses_of_nodes_or_of_nobody() {
+    let mut inputs = cluster();
+    block(&mut inputs, "n2", "172.30.0.0/26", "confirmed", None);
+    endpoint(&mut inputs, "n1", "a", "172.30.0.2", json!([]));
+    endpoint(&mut inputs, "n1", "b", "127.0.0.1", json!([]));
+    endpoint(&mut inputs, "n1", "c", "224.0.0.1", json!([]));
+    endpoint(&mut inputs, "n1", "d", "10.0.0.9", json!([]));
+    let (routes, unroutable) = inputs.routes();
+    let left: Vec<String> = routes.keys().map(ToString::to_string).collect();
+    assert_eq!(left, ["10.0.0.9/32"]);
+    let why: Vec<&Obstacle> = unroutable.iter().map(|it| &it.why).collect();
+    let (holds, none) = (|node: &str| Obstacle::HoldsNode(node.to_owned()), Obstacle::NotUnicast);
+    assert_eq!(why, [&holds("n1"), &holds("n2"), &none, &none]);
+}
+
+#[test]
+fn a_bad_field_of_a_node_does_not_cost_its_other_address() {
+    let mut inputs = cluster();
+    block(&mut inputs, "n2", "10.0.0.64/26", "confirmed", None);
+    let spec = json!({ "bgp": { "ipv4Address": "172.30.0.7/24", "ipv6Address": "nonsense" } });
+    let key = format!("{RESOURCES}/nodes/n2");
+    let bytes = resource("Node", "n2", spec).to_string();
+    inputs.absorb(&key, Some(bytes.as_bytes()));
+    assert!(inputs.quarantined().contains_key(&key));
+    assert_eq!(route(&inputs, "10.0.0.64/26"), Some(Hop::Node("172.30.0.7".parse().unwrap())));
+}
+
+#[test]
+fn an_endpoint_with_the_interface_of_a_live_sandbox_is_not_used() {
+    let mut inputs = cluster();
+    live(&mut inputs, "a", "10.0.0.1/32");
+    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
+    let name = "n1-cni-zzz-eth0";
+    let object = json!({
+        "kind": "WorkloadEndpoint", "apiVersion": "projectcalico.org/v3",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "orchestrator": "cni", "node": "n1", "containerID": "zzz", "endpoint": "eth0",
+            "ipNetworks": ["10.0.0.77/32"], "profiles": ["net1"], "interfaceName": "calia",
+        },
+    });
+    put(&mut inputs, &format!("{RESOURCES}/workloadendpoints/default/{name}"), object);
+    assert_eq!(route(&inputs, "10.0.0.77/32"), None);
+    let addresses: Vec<String> =
+        inputs.filter().ports["calia"].addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.0.0.1"]);
+    assert_eq!(inputs.impostors().len(), 1);
+}
+
+#[test]
+fn a_rule_that_may_deny_ends_what_is_allowed() {
+    let allow = || json!({ "action": "Allow" });
+    let deny = json!({ "action": "Deny" });
+    let some = json!({ "action": "Deny", "source": { "selector": "has(bad)" } });
+    let port = json!({ "action": "Allow", "protocol": "TCP" });
+    let case = |rules: Value, more: Value| {
+        let mut inputs = cluster();
+        for (name, rules) in [("first", rules), ("second", more)] {
+            let spec = json!({ "ingress": rules, "egress": rules });
+            let key = format!("{RESOURCES}/profiles/{name}");
+            put(&mut inputs, &key, resource("Profile", name, spec));
+        }
+        endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["first", "second"]));
+        let port = inputs.filter().ports["calia"].clone();
+        (!port.access.is_empty(), port.may_send, inputs.unenforced().len())
+    };
+    assert_eq!(case(json!([allow()]), json!([])), (true, true, 0));
+    assert_eq!(case(json!([deny, allow()]), json!([allow()])), (false, false, 0));
+    assert_eq!(case(json!([some, allow()]), json!([allow()])), (false, false, 2));
+    assert_eq!(case(json!([allow(), deny]), json!([])), (true, true, 0));
+    assert_eq!(case(json!([port]), json!([allow()])), (true, true, 2));
 }
