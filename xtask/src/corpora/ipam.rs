@@ -91,9 +91,22 @@ fn scenario(row: &Value) -> anyhow::Result<Outcome> {
     let mut class = None;
     for step in row["steps"].as_array().context("scenario without steps")? {
         let before = bench.contents("/calico/resources/")?;
+        let records = bench.contents("/calico/ipam/v2/")?;
         let ours = operate::step(&bench, step)?;
         if let Some(how) = compare(&bench, step, &ours, &before, varies)? {
             class = class.or(faults::class(row, step));
+            let after = bench.contents("/calico/ipam/v2/")?;
+            let wrong = class.and_then(|class| {
+                faults::wrong(
+                    class,
+                    step,
+                    &ours,
+                    &faults::Records { before: &records, after: &after },
+                )
+            });
+            if let Some(wrong) = wrong {
+                return Ok(Outcome::Failed(format!("step {} {}: {wrong}", step["n"], step["op"])));
+            }
             // Where only the counts of handles differ, the rest of the scenario still counts.
             match class {
                 Some(faults::HANDLES) if how.is_in_handles => {}

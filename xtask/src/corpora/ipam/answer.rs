@@ -37,6 +37,19 @@ impl Answer {
         Self { result: Value::Null, error: Some(error), class: Some("Validation".to_owned()) }
     }
 
+    /// The error, if it was one.
+    pub(super) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// The addresses that were given, of both families.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let families = ["/v4/ips", "/v6/ips"].into_iter();
+        let lists = families.filter_map(|path| self.result.pointer(path)?.as_array());
+        let texts = lists.flatten().filter_map(Value::as_str);
+        texts.filter_map(|it| Some(it.split('/').next()?.to_owned())).collect()
+    }
+
     /// What is compared. Where the order of addresses varies from run to run, they are sorted.
     pub(super) fn settled(&self, varies: bool) -> Value {
         let mut result = self.result.clone();

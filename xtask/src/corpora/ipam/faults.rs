@@ -1,11 +1,13 @@
 //! Faults of Calico's that we do not imitate, as predicates on a recorded scenario.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::keys::Key;
 use api::keys::ipam::{Block, Handle};
 use api::keys::value::{self, Stored};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::answer::Answer;
 
 /// Handles count other addresses than they have.
 pub(super) const HANDLES: &str = "handle-count";
@@ -25,6 +27,59 @@ pub(super) fn class(row: &Value, step: &Value) -> Option<&'static str> {
     }
     let is_done_yet_failed = step["op"] == "remove_ipam_host" && step["error"] == "missing etcd KV";
     is_done_yet_failed.then_some("error-after-success")
+}
+
+/// What is stored of address management before and after a step of ours.
+pub(super) struct Records<'a> {
+    pub(super) before: &'a [Value],
+    pub(super) after: &'a [Value],
+}
+
+/// What is wrong with what we did instead: a class says what is not good of Calico's way.
+pub(super) fn wrong(
+    class: &str,
+    step: &Value,
+    ours: &Answer,
+    records: &Records<'_>,
+) -> Option<String> {
+    let (before, after) = (held(records.before), held(records.after));
+    let given = ours.addresses();
+    let distinct: BTreeSet<&String> = given.iter().collect();
+    if distinct.len() != given.len() || given.iter().any(|it| before.contains_key(it)) {
+        return Some(format!("gave {given:?}, of which some were in use"));
+    }
+    if ours.error().is_some() && !before.iter().all(|(it, who)| after.get(it) == Some(who)) {
+        return Some("an operation that failed has freed something".to_owned());
+    }
+    let changed: Vec<Value> =
+        records.after.iter().filter(|it| !records.before.contains(it)).cloned().collect();
+    let is_sound = match class {
+        "half-of-two-families" => {
+            step["error"].as_str() == ours.error() && before == after && given.is_empty()
+        }
+        "error-after-success" => ours.error().is_none(),
+        "damaged-block" => !has_damaged_block(&json!({ "state": changed })),
+        // A handle that was touched counts what it has in the blocks that there are.
+        HANDLES => {
+            let is_handle = |it: &Value| it[0].as_str().is_some_and(|it| it.contains("/handle/"));
+            let blocks = records.after.iter().filter(|it| !is_handle(it));
+            let touched = changed.iter().filter(|it| is_handle(it));
+            let state: Vec<Value> = blocks.chain(touched).cloned().collect();
+            !has_wrong_handle(&json!({ "state": state }))
+        }
+        _ => true,
+    };
+    (!is_sound).then(|| format!("differs as {class}, but what we left is not right either"))
+}
+
+/// Addresses that are held, with their handles.
+fn held(records: &[Value]) -> BTreeMap<String, Option<String>> {
+    let state = json!({ "state": records });
+    let blocks = entries(&state).filter(|(key, _)| matches!(key, Key::Block { .. }));
+    let blocks: Vec<Block> = blocks.filter_map(|(_, value)| Block::decode(&value?).ok()).collect();
+    let holders = blocks.iter().flat_map(ipam::holders);
+    let live = holders.filter(|(_, holder)| holder.released_at.is_none());
+    live.map(|(address, holder)| (address.to_string(), holder.handle.clone())).collect()
 }
 
 fn entries(step: &Value) -> impl Iterator<Item = (Key, Option<Value>)> {
