@@ -6,9 +6,12 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ipam::View;
 use kernel::Netns;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use sandbox::answer::{self, Answer, Route};
 use sandbox::call::{Call, Command};
 use sandbox::claim::{self, CALICO_IPAM, Wish};
@@ -25,6 +28,11 @@ use crate::node::{Node, Settings};
 use crate::notes;
 use crate::sandboxes::Addition;
 use host::protocol::{Question, Reply};
+
+/// How long a call waits for the one before it, where no agent serves.
+const LOCK_WAIT: Duration = Duration::from_secs(60);
+/// How often it looks.
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// What the plugin prints when a call was refused.
 pub(crate) fn refused(failure: &Failure) -> Reply {
@@ -327,9 +335,23 @@ fn state_folder(conf: &NetConf) -> PathBuf {
 
 fn lock(state: &Path) -> io::Result<File> {
     fs::create_dir_all(state)?;
-    let file = File::options().create(true).truncate(false).write(true).open(state.join("lock"))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-    Ok(file)
+    let path = state.join("lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+    let started = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if started.elapsed() < LOCK_WAIT => {
+                std::thread::sleep(LOCK_PAUSE)
+            }
+            Err(Errno::WOULDBLOCK) => {
+                let waited = LOCK_WAIT.as_secs();
+                let told = format!("another call has held {} for {waited} s", path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, told));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// The datastore that a network configuration names.
