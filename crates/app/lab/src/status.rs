@@ -1,8 +1,10 @@
 //! `lab status` and `lab list`.
 
 use std::fmt::Write as _;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
+use host::protocol::{self, Inquiry};
+use host::report::{self, Severity};
 use kernel::{LinkName, Netlink};
 use serde_json::{Value, json};
 
@@ -14,6 +16,7 @@ use crate::failure::Failure;
 use crate::faults;
 use crate::lab::{Lab, flag};
 use crate::matrix::{self, Matrix};
+use crate::parallel;
 use crate::place::Place;
 use crate::pods;
 use crate::processes;
@@ -21,8 +24,19 @@ use crate::screen::{Screen, age, count};
 use crate::state::{Node, Pod, State};
 use crate::topology;
 
+/// How long an agent may take to say how it is.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// What an agent puts right by itself within this time is not worth telling.
+const PASSING: Duration = Duration::from_secs(2);
+/// How often an agent is asked meanwhile.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// So many agents are asked at once.
+const N_ASKED: usize = 8;
+
 /// Something that is not as it should be.
 struct Problem {
+    /// The stable code of an agent's finding.
+    code: Option<String>,
     outcome: Outcome,
     subject: String,
     what: String,
@@ -53,9 +67,11 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
         .collect();
     let matrix = Matrix::measure(&lab, matrix::PATIENCE, |_, _| true)?;
     let mut problems = problems(&lab, &nodes);
+    problems.extend(reported(&lab, &nodes));
     let (fine, all) = matrix.pairs();
     if fine < all {
         problems.push(Problem {
+            code: None,
             outcome: Outcome::Broken,
             subject: "pairs".to_owned(),
             what: format!("{} of {all} pairs do not answer", all - fine),
@@ -74,7 +90,7 @@ fn problems(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut add = |outcome, subject: &str, what: String| {
         let (subject, fix) = (subject.to_owned(), Some(heal.clone()));
-        found.push(Problem { outcome, subject, what, fix });
+        found.push(Problem { code: None, outcome, subject, what, fix });
     };
     for status in nodes {
         let name = &status.node.name;
@@ -107,6 +123,55 @@ fn problems(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
     found
 }
 
+/// What the agents themselves say is wrong: the same as `margay status` on their nodes.
+fn reported(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
+    let running: Vec<&Node> =
+        nodes.iter().filter(|status| status.has_agent).map(|status| status.node).collect();
+    let told = parallel::each(&running, N_ASKED, |node| findings(lab, node));
+    told.into_iter().flatten().collect()
+}
+
+fn findings(lab: &Lab, node: &Node) -> Vec<Problem> {
+    let socket = lab.place.node(&node.name, "run").join("agent.sock");
+    let began = Instant::now();
+    loop {
+        let asked = protocol::inquire(&socket, &Inquiry::Status, ANSWER_WAIT);
+        let is_over = began.elapsed() > PASSING;
+        match asked {
+            Ok(report::Status { findings, .. }) if findings.is_empty() || is_over => {
+                let problems = findings.into_iter();
+                return problems.map(|finding| problem(&node.name, finding)).collect();
+            }
+            Err(error) if is_over => {
+                return vec![Problem {
+                    code: None,
+                    outcome: Outcome::Degraded,
+                    subject: node.name.clone(),
+                    what: format!("its agent does not answer: {error}"),
+                    fix: Some(format!("less {}", lab.place.agent_log(&node.name).display())),
+                }];
+            }
+            _ => std::thread::sleep(ASK_AGAIN),
+        }
+    }
+}
+
+fn problem(node: &str, finding: report::Finding) -> Problem {
+    let outcome = match finding.severity {
+        Severity::Fine => Outcome::Fine,
+        Severity::Degraded => Outcome::Degraded,
+        Severity::Broken => Outcome::Broken,
+    };
+    let fix = Some(finding.fix).filter(|fix| !fix.is_empty());
+    Problem {
+        code: Some(finding.code),
+        outcome,
+        subject: node.to_owned(),
+        what: finding.problem,
+        fix,
+    }
+}
+
 fn absent_interfaces<'a>(lab: &'a Lab, node: &Node) -> Vec<(&'a Pod, String)> {
     let netlink = lab.netns(&node.name).and_then(|netns| Ok(Netlink::in_netns(&netns)?));
     let Ok(mut netlink) = netlink else { return Vec::new() };
@@ -136,6 +201,7 @@ fn as_json(lab: &Lab, nodes: &[NodeStatus<'_>], matrix: &Matrix, problems: &[Pro
         let is_broken = problem.outcome == Outcome::Broken;
         json!({
             "severity": if is_broken { "broken" } else { "degraded" },
+            "code": problem.code,
             "subject": problem.subject,
             "problem": problem.what,
             "fix": problem.fix,
@@ -176,7 +242,8 @@ fn as_text(
     );
     for problem in problems {
         let mark = screen.mark(problem.outcome);
-        let _ = writeln!(text, "{mark} {}: {}", problem.subject, problem.what);
+        let code = problem.code.as_ref().map_or(String::new(), |code| format!("  {code}"));
+        let _ = writeln!(text, "{mark} {}: {}{code}", problem.subject, problem.what);
     }
     if let Some(fix) = problems.iter().find_map(|problem| problem.fix.as_ref()) {
         let _ = writeln!(text, "fix: {fix}");

@@ -44,7 +44,7 @@ impl Node {
     }
 
     fn answers(&self, address: &str) -> bool {
-        let done = self.inside("c1", "ping", &["-c1", "-W2", address]).output().unwrap();
+        let done = self.inside("c1", "ping", &["-c1", "-W5", address]).output().unwrap();
         done.status.success()
     }
 }
