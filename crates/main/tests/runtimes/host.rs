@@ -90,6 +90,54 @@ fn an_image_is_made_and_cleaned_below_its_root() {
 }
 
 #[test]
+fn a_setup_that_cannot_finish_is_removed_or_finished_later() {
+    let Some(world) = World::new() else { return };
+    world.shell("mount -t tmpfs -o ro tmpfs /etc/systemd/system");
+    let refused = world.margay("setup");
+    refused.says(2, &["/etc/systemd/system/margay.service", "read-only file system"]);
+    // As if it had been killed while it wrote.
+    world.shell("touch /usr/lib/cni/calico.margay-new /etc/margay/setup.json.margay-new");
+    world.margay("remove --yes --purge").says(0, &["✓ margay is removed"]);
+    world.assert_nothing_of_ours();
+    world.margay("setup").says(2, &["read-only file system"]);
+    world.shell("umount /etc/systemd/system");
+    world.margay("setup").says(0, &["made  /etc/systemd/system/margay.service"]);
+    world.margay("setup").says(0, &["nothing to do"]);
+}
+
+#[test]
+fn agent_and_plugin_are_told_which_datastore() {
+    let Some(world) = World::new() else { return };
+    let image = world.text("image");
+    let setup = |variables: &[&str], flags: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_margay");
+        let words = [program, "setup", "--root", image.as_str(), "--node", "web1"];
+        let all = std::iter::once("env").chain(variables.iter().copied());
+        world.run(&all.chain(words).chain(flags.iter().copied()).collect::<Vec<_>>())
+    };
+    let etcd = ["ETCD_ENDPOINTS=https://10.0.0.9:2379", "ETCD_KEY_FILE=/etc/etcd/key.pem"];
+    setup(&etcd, &[]).says(0, &["this host is node web1, with an agent"]);
+    let unit = world.shell(&format!("cat {image}/etc/systemd/system/margay.service"));
+    assert!(unit.contains("Environment=\"ETCD_ENDPOINTS=https://10.0.0.9:2379\"\n"), "{unit}");
+    assert!(unit.contains("Environment=\"ETCD_KEY_FILE=/etc/etcd/key.pem\"\n"), "{unit}");
+    setup(&etcd, &["--no-agent"]).says(0, &["removed", "margay.service"]);
+    let conflist = world.json(&["cat", &format!("{image}/etc/cni/net.d/10-margay.conflist")]);
+    assert_eq!(conflist["plugins"][0]["etcd_endpoints"], "https://10.0.0.9:2379");
+    assert_eq!(conflist["plugins"][0]["etcd_key_file"], "/etc/etcd/key.pem");
+    // A password stands in no file that everybody may read.
+    let secret = ["ETCD_ENDPOINTS=https://10.0.0.9:2379", "ETCD_USERNAME=u", "ETCD_PASSWORD=hush"];
+    for flags in [&[][..], &["--no-agent"]] {
+        setup(&secret, flags).says(2, &["password", "nothing was changed"]);
+    }
+    assert_eq!(world.shell(&format!("grep -rl hush {image} || true")), "");
+    // The agent reads the host's own file: two that contradict each other are one too many.
+    world.shell(&format!("mkdir -p {image}/etc/calico"));
+    let file = r#"{apiVersion: projectcalico.org/v3, kind: CalicoAPIConfig, spec: {}}"#;
+    std::fs::write(world.path("image/etc/calico/calicoctl.cfg"), file).unwrap();
+    setup(&[], &["--store", "/srv/store.db"]).says(2, &["two datastores are named"]);
+}
+
+#[test]
 fn names_and_paths_that_cannot_be_used_are_refused() {
     let Some(world) = World::new() else { return };
     world.margay("setup --node a/b").says(2, &["\"a/b\" cannot be a name, --node"]);

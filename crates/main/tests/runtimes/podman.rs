@@ -48,13 +48,24 @@ impl Podman {
         words.extend(flags);
         words.extend(["box", "/bin/busybox", "httpd", "-f", "-p", "80", "-h", "/www"]);
         self.ok(&words);
-        self.ok(&["inspect", name, "--format", "{{.NetworkSettings.Networks.margay.IPAddress}}"])
+        self.told(name, "IPAddress")
+    }
+
+    /// What podman was told of a container's network.
+    fn told(&self, name: &str, field: &str) -> String {
+        let format = format!("{{{{.NetworkSettings.Networks.margay.{field}}}}}");
+        self.ok(&["inspect", name, "--format", &format])
     }
 
     /// Two containers reach each other; when they are gone, nothing of them is left.
-    fn two_containers(&self) {
+    fn two_containers(&self, has_ipv6: bool) {
         let (a, b) = (self.serve("a", &[]), self.serve("b", &[]));
-        for (from, to) in [("a", &b), ("b", &a)] {
+        let mut pairs = vec![("a", b), ("b", a.clone())];
+        if has_ipv6 {
+            pairs.push(("a", self.told("b", "GlobalIPv6Address")));
+        }
+        for (from, to) in pairs {
+            let to = to.as_str();
             self.ok(&["exec", from, "/bin/busybox", "ping", "-c1", "-W20", to]);
             let ask =
                 format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | /bin/busybox nc -w 20 {to} 80");
@@ -70,8 +81,9 @@ impl Podman {
 #[test]
 fn containers_reach_each_other_without_an_agent() {
     let Some(podman) = Podman::new() else { return };
-    podman.0.margay("setup --no-agent").says(0, &["this host is node h1, without an agent"]);
-    podman.two_containers();
+    let setup = "setup --no-agent --pool 10.9.0.0/16 --pool fd09::/64";
+    podman.0.margay(setup).says(0, &["this host is node h1, without an agent"]);
+    podman.two_containers(true);
     podman.0.margay("remove --yes --purge").says(0, &["margay is removed"]);
     podman.0.assert_nothing_of_ours();
 }
@@ -81,7 +93,7 @@ fn containers_reach_each_other_with_the_agent_of_the_unit() {
     let Some(podman) = Podman::new() else { return };
     podman.0.margay("setup").says(0, &["next: systemctl daemon-reload"]);
     podman.0.start_agent();
-    podman.two_containers();
+    podman.two_containers(false);
     podman.serve("c", &[]);
     podman.0.stop_agent();
     // A container that runs is named, and nothing is touched.

@@ -10,7 +10,7 @@ mod step;
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
@@ -64,6 +64,10 @@ pub(crate) fn run(
     arguments: &RemoveArguments,
 ) -> Result<bool, Failure> {
     let root = Root::at(&arguments.root);
+    if root.is_host() && !rustix::process::geteuid().is_root() {
+        return Err(Failure::new("what is ours in the kernel only root may see, or remove")
+            .help("sudo margay remove --plan"));
+    }
     let usual = || Layout::usual(&arguments.folders.state_dir, &arguments.folders.run_dir);
     let layout = Layout::read(&root)?.unwrap_or_else(usual);
     let found = look(&root, &layout, place, arguments.purge)?;
@@ -98,7 +102,7 @@ fn look(root: &Root, layout: &Layout, place: &Place, purges: bool) -> Result<Fou
     let sandboxes = Sandboxes::look(root, layout)?;
     let leftovers = leftovers::look(root, layout, purges)?;
     let mut steps = leftovers.first;
-    steps.extend(sandboxes.steps(root, layout, place)?);
+    steps.extend(sandboxes.steps(root, layout, place));
     if root.is_host() {
         steps.extend(kernel_state::look()?);
     }
@@ -115,13 +119,10 @@ fn refuse(
     if !root.is_host() {
         return Ok(());
     }
-    if !rustix::process::geteuid().is_root() {
-        return Err(Failure::new("removing takes root; nothing was removed")
-            .help("sudo margay remove, or margay remove --plan"));
-    }
     if let Some(process) = agent_process(layout)? {
         let what = format!("the agent runs (process {process}); nothing was removed");
-        let stop = match layout.unit.as_ref().filter(|unit| unit.exists()) {
+        let has_manager = Path::new("/run/systemd/system").exists();
+        let stop = match layout.unit.as_ref().filter(|unit| has_manager && unit.exists()) {
             Some(_) => "systemctl disable --now margay".to_owned(),
             None => format!("kill {process}"),
         };

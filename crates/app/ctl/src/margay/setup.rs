@@ -11,7 +11,7 @@ pub(crate) mod layout;
 mod records;
 mod texts;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use net::Cidr;
@@ -207,18 +207,21 @@ fn show(
 /// What to type now.
 fn next(arguments: &SetupArguments, layout: &Layout, changes: &[Change]) -> String {
     let mut text = String::new();
-    let is_touched =
-        |path: &PathBuf| changes.iter().any(|change| change.name == path.display().to_string());
-    if let Some(unit) = layout.unit.as_ref().filter(|unit| is_touched(unit)) {
+    let is_touched = |path: &Path| changes.iter().any(|change| Path::new(&change.name) == path);
+    if let Some(unit) = &layout.unit {
         let name = unit.file_name().unwrap_or_default().to_string_lossy();
-        text += &format!("next: systemctl daemon-reload && systemctl enable --now {name}\n");
+        if is_touched(unit) {
+            text += &format!("next: systemctl daemon-reload && systemctl enable --now {name}\n");
+        } else if is_touched(&layout.program) {
+            text += &format!("next: systemctl restart {name}\n");
+        }
     }
     let label = if text.is_empty() { "next:" } else { "     " };
     text += &format!("{label} podman run --network {} IMAGE", layout.network);
     text += "      (containerd finds the network by itself)\n";
     if !arguments.open {
-        text +=
-            "note: published ports answer to this host only; margay setup --open lets others in\n";
+        text += "note: published ports answer to this host only; ";
+        text += "margay setup --open lets others in\n";
     }
     text
 }

@@ -60,16 +60,11 @@ impl Sandboxes {
     }
 
     /// How the datastore is told.
-    pub(super) fn steps(
-        &self,
-        root: &Root,
-        layout: &Layout,
-        place: &Place,
-    ) -> Result<Vec<Step>, Failure> {
+    pub(super) fn steps(&self, root: &Root, layout: &Layout, place: &Place) -> Vec<Step> {
         if self.records.is_empty() || !root.is_host() {
-            return Ok(Vec::new());
+            return Vec::new();
         }
-        let chosen = Chosen::find(place, root, false)?;
+        let chosen = Chosen::find(place, root, false);
         let path: Vec<String> =
             layout.bin_dirs.iter().map(|dir| dir.display().to_string()).collect();
         let steps = self.records.iter().map(|record| {
@@ -82,18 +77,21 @@ impl Sandboxes {
                 "ipam": { "type": record.ipam },
                 "state_dir": layout.state_dir,
             });
-            chosen.describe(&mut configuration);
+            if let Ok(chosen) = &chosen {
+                chosen.describe(&mut configuration);
+            }
             let disconnection = Disconnection {
                 identity: record.identity.clone(),
                 workload: record.workload.clone(),
                 netns: PathBuf::from(&record.netns_path),
                 path: path.join(":"),
                 configuration,
+                no_datastore: chosen.as_ref().err().map(|failure| failure.what().to_owned()),
             };
             let act = Act::Sandbox(Box::new(disconnection));
             Step::new("container", named(record), "its addresses and endpoint", act)
         });
-        Ok(steps.collect())
+        steps.collect()
     }
 }
 
@@ -117,11 +115,16 @@ pub(super) struct Disconnection {
     netns: PathBuf,
     path: String,
     configuration: Value,
+    /// Why the datastore cannot be told; the rest goes away all the same.
+    no_datastore: Option<String>,
 }
 
 impl Disconnection {
     /// Runs this program as the plugin.
     pub(super) fn perform(&self) -> Result<(), String> {
+        if let Some(why) = &self.no_datastore {
+            return Err(format!("its addresses stay in the datastore: {why}"));
+        }
         let plain = |error: std::io::Error| text::plain_reason(&error);
         let mut command = Command::new("/proc/self/exe");
         command

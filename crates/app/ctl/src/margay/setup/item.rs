@@ -156,7 +156,8 @@ impl Item {
             let is_there = standing == Standing::Same;
             return Ok(is_there.then(|| Change::removal(self, Verb::Remove, "folder, if empty")));
         }
-        let is_ours = matches!(standing, Standing::Same | Standing::Different);
+        let is_half_made = look(&beside(&path, FRESH_SUFFIX))?.is_some();
+        let is_ours = is_half_made || matches!(standing, Standing::Same | Standing::Different);
         let has_aside = look(&aside(&path))?.is_some();
         Ok(match (is_ours, has_aside) {
             (true, false) => Some(Change::removal(self, Verb::Remove, "")),
@@ -174,6 +175,8 @@ impl Item {
         if let Self::Folder { .. } = self {
             return remove_empty(&path).map_err(|error| failed(&path, &error));
         }
+        // What was being written when a setup was killed has our name, and nobody else's use.
+        let _ = fs::remove_file(beside(&path, FRESH_SUFFIX));
         if matches!(standing, Standing::Same | Standing::Different) {
             fs::remove_file(&path).map_err(|error| failed(&path, &error))?;
         }

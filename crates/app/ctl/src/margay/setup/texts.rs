@@ -91,8 +91,8 @@ fn conflist(layout: &Layout, root: &Root, chosen: &Chosen, families: Families) -
     })
 }
 
-/// What the agent may do at all: change the network of this host and of containers.
-pub(crate) const CAPABILITIES: &str = "CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN";
+/// What the agent may do at all: change the network of this host, and enter that of containers.
+const CAPABILITIES: &str = "CAP_NET_ADMIN CAP_SYS_ADMIN";
 
 /// The agent's unit.
 fn unit(arguments: &SetupArguments, layout: &Layout, chosen: &Chosen) -> String {
