@@ -96,16 +96,19 @@ pub(crate) fn number_text(number: f64) -> String {
 
 const HEADINGS: [&str; 7] = ["what", "figure", "here", "aim", "met", "calicoctl", "ratio"];
 
-/// The figures as a Markdown table whose columns line up.
+/// The figures as a Markdown table whose columns line up. Columns that say nothing are left out.
 pub(crate) fn table(figures: &[Figure]) -> String {
     let mut rows = vec![HEADINGS.map(str::to_owned)];
     rows.extend(figures.iter().map(Figure::cells));
-    aligned(rows, &[0, 1, 4])
+    let is_said = |column: usize| rows[1..].iter().any(|row| !row[column].is_empty());
+    let said: Vec<usize> = (0..HEADINGS.len()).filter(|column| is_said(*column)).collect();
+    let kept = rows.iter().map(|row| said.iter().map(|column| row[*column].clone()).collect());
+    aligned(kept.collect(), &[0, 1, 4])
 }
 
 /// Rows as a Markdown table whose columns line up, those of texts to the left. What the first
 /// column repeats is left out.
-pub(crate) fn aligned<const N: usize>(mut rows: Vec<[String; N]>, texts: &[usize]) -> String {
+pub(crate) fn aligned(mut rows: Vec<Vec<String>>, texts: &[usize]) -> String {
     let mut last = String::new();
     for row in &mut rows[1..] {
         if row[0] == last {
@@ -114,10 +117,10 @@ pub(crate) fn aligned<const N: usize>(mut rows: Vec<[String; N]>, texts: &[usize
             last.clone_from(&row[0]);
         }
     }
-    let widths: Vec<usize> = (0..N)
+    let widths: Vec<usize> = (0..rows[0].len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
-    let line = |row: &[String; N]| {
+    let line = |row: &[String]| {
         let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match texts
             .contains(&column)
         {

@@ -146,7 +146,7 @@ const HEADINGS: [&str; 8] =
     ["call", "way", "p50 ms", "p95 ms", "p99 ms", "CPU ms", "p50 ratio", "CPU ratio"];
 
 fn table(lanes: &[Lane], plan: &[(usize, usize)]) -> String {
-    let mut rows = vec![HEADINGS.map(str::to_owned)];
+    let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
     for verb in VERBS {
         for (at_once, _) in plan {
             let reference = lanes[0].found(*at_once, verb);
@@ -155,7 +155,7 @@ fn table(lanes: &[Lane], plan: &[(usize, usize)]) -> String {
                 let cpu = found.each(found.cpu_ms);
                 let ratio = found.percentile(50.0) / reference.percentile(50.0);
                 let cpu_ratio = cpu / reference.each(reference.cpu_ms);
-                rows.push([
+                rows.push(vec![
                     format!("{verb}, {at_once} at once"),
                     lane.name.to_owned(),
                     number_text(found.percentile(50.0)),
