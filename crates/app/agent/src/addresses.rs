@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use kernel::conntrack::Conntrack;
 use kernel::{Netlink, RouteFilter};
 use sandbox::call::Call;
 use sandbox::claim::{self, Wish};
@@ -27,6 +28,18 @@ impl Node {
             hop.is_some_and(|hop| hop.gateway.is_none() && hop.link.is_some())
         });
         local.map(|route| route.destination.addr()).collect()
+    }
+
+    /// Forgets the conversations of addresses that are let go: an open one would go on with
+    /// whoever gets the address next, whatever its policy says.
+    pub(crate) fn forget_connections(&self, addresses: &[IpAddr]) {
+        if addresses.is_empty() {
+            return;
+        }
+        let all = Conntrack::in_netns(&self.here);
+        if let Err(error) = all.and_then(|mut all| all.delete_addresses(addresses)) {
+            self.note(&format!("connections of {addresses:?} are not forgotten: {error}"));
+        }
     }
 
     /// Gives addresses to a container whose interface another plugin makes.

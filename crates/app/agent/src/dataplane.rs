@@ -114,8 +114,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     let listener = server::inherited()?;
     register::ready();
     notes::started(&node);
-    server::serve(&node, &listener)?;
-    Ok(())
+    server::serve(&node, &listener)
 }
 
 fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {

@@ -117,7 +117,11 @@ impl Drop for HandOver<'_> {
     }
 }
 
+/// Carries out jobs in one transaction. One that the datastore refuses for good, such as a request
+/// that is too large, must not take the others with it: each is then tried by itself.
 fn carry_out(node: &Node, jobs: Vec<Job>) {
+    let leaving = jobs.iter().filter_map(Job::leaving).flatten().copied();
+    node.forget_connections(&leaving.collect::<Vec<IpAddr>>());
     let planned = node.transact_with_changes(|planner| {
         jobs.iter().map(|job| job.plan(planner)).collect::<Planned<Vec<Answer>>>()
     });
@@ -127,6 +131,9 @@ fn carry_out(node: &Node, jobs: Vec<Job>) {
             for (job, answer) in jobs.into_iter().zip(answers) {
                 job.tell(answer);
             }
+        }
+        Err(store::ipam::Error::Store(store::Error::Rejected(_))) if jobs.len() > 1 => {
+            jobs.into_iter().for_each(|job| carry_out(node, vec![job]));
         }
         Err(error) => {
             let error = Arc::new(error);
@@ -145,6 +152,14 @@ impl Job {
             Self::Release(record, others, _) => {
                 claim::release(planner, record, others).map(Answer::Released)
             }
+        }
+    }
+
+    /// The addresses of a sandbox that leaves.
+    fn leaving(&self) -> Option<&[IpAddr]> {
+        match self {
+            Self::Claim(..) => None,
+            Self::Release(record, ..) => Some(&record.wiring.addresses),
         }
     }
 

@@ -7,13 +7,15 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use sandbox::call::{Call, Command};
 use sandbox::failure::{Code, Failure};
 use sandbox::netconf::NetConf;
@@ -22,12 +24,13 @@ use sandbox::version::Version;
 use crate::delegate;
 use crate::gates;
 use crate::serve;
+use host::bounded;
 use host::protocol::{self, Question, Reply};
 use host::tickets::Tickets;
 use sandbox::identity::Identity;
 
 /// The most that is read of standard input.
-const INPUT_MAX: u64 = 4 << 20;
+const INPUT_MAX: u64 = 1 << 20;
 /// How long a restarting agent is waited for.
 const AGENT_WAIT: Duration = Duration::from_secs(20);
 /// How long it is waited for by who asks only whether it is there.
@@ -75,14 +78,12 @@ fn with_input(plugin: &str, tests_datastore: bool) -> Reply {
         .filter(|(name, _)| name.starts_with("CNI_"))
         .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
         .collect();
-    let mut input = Vec::new();
-    let read = io::stdin().take(INPUT_MAX).read_to_end(&mut input);
-    match read {
-        Ok(_) if tests_datastore => match serve::test_datastore(&input) {
+    match bounded::read(io::stdin(), INPUT_MAX) {
+        Ok(input) if tests_datastore => match serve::test_datastore(&input) {
             Ok(()) => Reply::default(),
             Err(failure) => serve::refused(&failure),
         },
-        Ok(_) => call(plugin, environment, &input),
+        Ok(input) => call(plugin, environment, &input),
         Err(error) => serve::refused(&Failure::new(Code::Io, format!("standard input: {error}"))),
     }
 }
@@ -145,7 +146,9 @@ fn open_netns(call: &Call) -> Result<Option<OwnedFd>, Failure> {
     if call.netns.is_empty() {
         return Ok(None);
     }
-    match File::open(&call.netns) {
+    // A path may name anything: opening a pipe would wait for somebody to write.
+    let mut options = File::options();
+    match options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&call.netns) {
         Ok(file) => Ok(Some(file.into())),
         Err(_) if call.command == Command::Del => Ok(None),
         Err(error) => {

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernel::{LinkName, Netlink, Netns};
@@ -36,23 +35,24 @@ pub(crate) struct Addition {
     pub(crate) mtu: Option<u32>,
 }
 
-/// Who is being served, so that calls for one sandbox take turns.
+/// Who is being served, so that calls for one sandbox take turns. All that want the same name for
+/// the host's interface share a turn: sandboxes of one pod, and containers whose ids begin alike.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<BTreeMap<Identity, Arc<Turn>>>);
+pub(crate) struct Turns(Mutex<BTreeMap<String, Arc<Turn>>>);
 
-/// Whose turn it is with one sandbox.
+/// Whose turn it is with one name.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     busy: Mutex<()>,
-    /// How many wait to take the sandbox down: nobody needs what is still being made of it.
-    leaving: AtomicUsize,
+    /// How many wait to take each sandbox down: nobody needs what is still being made of it.
+    leaving: Mutex<BTreeMap<Identity, usize>>,
 }
 
 impl Turns {
-    pub(crate) fn of(&self, identity: &Identity) -> Arc<Turn> {
+    pub(crate) fn of(&self, workload: &Workload, identity: &Identity) -> Arc<Turn> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        turns.entry(identity.clone()).or_default().clone()
+        turns.entry(workload.host_interface(identity)).or_default().clone()
     }
 }
 
@@ -62,15 +62,23 @@ impl Turn {
     }
 
     /// Takes the turn, and has an ADD that is under way give up at its next step.
-    fn take_to_leave(&self) -> MutexGuard<'_, ()> {
-        self.leaving.fetch_add(1, Ordering::SeqCst);
+    fn take_to_leave(&self, identity: &Identity) -> MutexGuard<'_, ()> {
+        *self.leaving().entry(identity.clone()).or_default() += 1;
         let turn = self.take();
-        self.leaving.fetch_sub(1, Ordering::SeqCst);
+        let mut leaving = self.leaving();
+        match leaving.get_mut(identity) {
+            Some(n) if *n > 1 => *n -= 1,
+            _ => drop(leaving.remove(identity)),
+        }
         turn
     }
 
-    fn is_to_leave(&self) -> bool {
-        self.leaving.load(Ordering::SeqCst) > 0
+    fn is_to_leave(&self, identity: &Identity) -> bool {
+        self.leaving().contains_key(identity)
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, BTreeMap<Identity, usize>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,7 +93,7 @@ impl Node {
         give: &mut dyn FnMut(&Answer) -> bool,
     ) -> Result<(), Failure> {
         let identity = Identity::of(call);
-        let turn = self.turns.of(&identity);
+        let turn = self.turns.of(&Workload::of(call), &identity);
         let _turn = turn.take();
         if let Some(record) = self.journal.get(&identity) {
             if self.is_the_same(&record, netns, &addition.conf)? {
@@ -93,7 +101,7 @@ impl Node {
                 give(&Answer { routes: Vec::new(), ..answer_of(&record, addition) });
                 return Ok(());
             }
-            self.drive(record, Target::Gone, None)?;
+            self.drive(record, Target::Gone)?;
         }
         let record = self.new_record(call, netns, addition)?;
         self.write(&record)?;
@@ -104,9 +112,8 @@ impl Node {
         });
         if up.is_err() {
             // What cannot be taken back now stays in the journal, and is taken back later.
-            // An interface inside that is not the other end of ours is the container's own.
             let left = self.journal.get(&identity).unwrap_or(record);
-            let _ = self.drive(left, Target::Gone, None);
+            let _ = self.drive(left, Target::Gone);
         }
         up
     }
@@ -119,24 +126,21 @@ impl Node {
         netns: Option<&Netns>,
     ) -> Result<(), Failure> {
         let identity = Identity::of(call);
-        let turn = self.turns.of(&identity);
-        let _turn = turn.take_to_leave();
-        // The end inside goes with the host's end; only of a sandbox that somebody else made is the
-        // host's end not known for sure.
-        let (record, netns) = match self.journal.get(&identity) {
-            Some(record) if record.network == conf.name => (record, None),
+        let known = self.journal.get(&identity);
+        let workload = known.map_or_else(|| Workload::of(call), |record| record.workload);
+        let turn = self.turns.of(&workload, &identity);
+        let _turn = turn.take_to_leave(&identity);
+        let record = match self.journal.get(&identity) {
+            Some(record) if record.network == conf.name => record,
             Some(_) => return Ok(()),
-            None => {
-                let record = self.stranger(call, conf, netns)?;
-                (record, netns.filter(|netns| !self.is_of_another(netns, &call.interface)))
-            }
+            None => self.stranger(call, conf, netns)?,
         };
         if self.may_be_locked()
             && let Ok(Err(failure)) = self.look(claim::locked)
         {
             return Err(failure);
         }
-        match self.drive(record, Target::Gone, netns) {
+        match self.drive(record, Target::Gone) {
             Err(failure) if failure.code == Code::TryAgainLater && self.has_agent() => Ok(()),
             result => result,
         }
@@ -176,9 +180,9 @@ impl Node {
             if record.network != network || valid.contains(&record.identity) {
                 continue;
             }
-            let turn = self.turns.of(&record.identity);
-            let _turn = turn.take_to_leave();
-            if let Err(failure) = self.drive(record, Target::Gone, None) {
+            let turn = self.turns.of(&record.workload, &record.identity);
+            let _turn = turn.take_to_leave(&record.identity);
+            if let Err(failure) = self.drive(record, Target::Gone) {
                 failures.push(failure.to_string());
             }
         }
@@ -195,21 +199,22 @@ impl Node {
             .all()
             .into_iter()
             .filter(|record| record.phase != Phase::Ready || record.boot != self.boot);
-        unfinished.filter_map(|record| self.drive(record, Target::Gone, None).err()).collect()
+        unfinished.filter_map(|record| self.drive(record, Target::Gone).err()).collect()
     }
 
     /// What was leaving and could not, because the datastore did not answer, leaves now.
     pub(crate) fn retry(&self) -> Vec<Failure> {
-        let is_leaving = |record: &Record| record.phase >= Phase::Leaving;
+        // Whoever has its turn is not on its way up: an ADD keeps its turn until it is done.
+        let is_leaving = |record: &Record| record.phase != Phase::Ready;
         let leaving = self.journal.matching(is_leaving);
         leaving
             .into_iter()
             .filter_map(|record| {
-                let turn = self.turns.of(&record.identity);
+                let turn = self.turns.of(&record.workload, &record.identity);
                 let _turn = turn.take();
                 // A call may have dealt with it meanwhile.
                 let record = self.journal.get(&record.identity).filter(is_leaving)?;
-                self.drive(record, Target::Gone, None).err()
+                self.drive(record, Target::Gone).err()
             })
             .collect()
     }
@@ -223,7 +228,16 @@ impl Node {
             )
             .with_details("an interface is in one network; name another interface (CNI_IFNAME)"));
         }
-        Ok(is_ready && record.netns == netns_id(netns))
+        if !is_ready || record.netns != netns_id(netns) {
+            return Ok(false);
+        }
+        // The kernel gives the number of a namespace that is gone to the next one.
+        let faults = wire::faults(&self.here, netns, &record.identity, &record.wiring);
+        let faults = faults.map_err(|error| failed(&record.identity, "look at", &error))?;
+        if let Some(fault) = faults.first() {
+            self.note(&format!("{}: added anew: {fault}", record.identity));
+        }
+        Ok(faults.is_empty())
     }
 
     fn new_record(
@@ -276,8 +290,9 @@ impl Node {
         })
     }
 
-    /// The usual name, unless another live sandbox has it. The interface of an earlier sandbox of
-    /// the same pod makes room: its address stays with its own sandbox until that one leaves.
+    /// The usual name, unless another live sandbox has it, or another interface of this container.
+    /// The interface of an earlier sandbox of the same pod makes room: its address stays with its
+    /// own sandbox until that one leaves.
     fn free_host_interface(
         &self,
         identity: &Identity,
@@ -289,12 +304,12 @@ impl Node {
             Ok(link.and_then(|link| link.alias).as_deref().and_then(Identity::from_alias))
         };
         let owner = look().map_err(|error| failed(identity, "look at", &error))?;
-        match (owner, workload) {
-            (Some(owner), Workload::Plain) if owner != *identity => {
-                Ok(identity.spare_host_interface())
-            }
-            _ => Ok(usual),
-        }
+        let is_taken = owner.is_some_and(|owner| {
+            let makes_room =
+                matches!(workload, Workload::Pod { .. }) && owner.container != identity.container;
+            owner != *identity && !makes_room
+        });
+        Ok(if is_taken { identity.spare_host_interface() } else { usual })
     }
 
     fn bring_up(
@@ -306,7 +321,7 @@ impl Node {
     ) -> Result<Record, Failure> {
         let mut motion = Some(self.motions.begin(&record.wiring.host_interface));
         while let Some(step) = record.next(Target::Up) {
-            if turn.is_to_leave() {
+            if turn.is_to_leave(&record.identity) {
                 let message = format!("{}: a DEL came before its ADD was done", record.identity);
                 return Err(Failure::new(Code::TryAgainLater, message));
             }
@@ -351,12 +366,7 @@ impl Node {
     }
 
     /// Performs what is left to do until the target is reached.
-    fn drive(
-        &self,
-        mut record: Record,
-        target: Target,
-        netns: Option<&Netns>,
-    ) -> Result<(), Failure> {
+    fn drive(&self, mut record: Record, target: Target) -> Result<(), Failure> {
         let _motion = self.motions.begin(&record.wiring.host_interface);
         // A full disk keeps nobody from leaving: who leaves for good needs no record. Only what
         // cannot be finished now has to be written down, or asked for again.
@@ -365,7 +375,7 @@ impl Node {
             self.fault(step, "before");
             match step {
                 Step::Leave => {}
-                Step::Unwire => self.unwire(&record, netns)?,
+                Step::Unwire => self.unwire(&record)?,
                 Step::Release => {
                     self.release(&record).map_err(|failure| unwritten.take().unwrap_or(failure))?;
                 }
@@ -386,17 +396,13 @@ impl Node {
         Ok(())
     }
 
-    fn unwire(&self, record: &Record, netns: Option<&Netns>) -> Result<(), Failure> {
+    /// The end inside goes with the host's end.
+    fn unwire(&self, record: &Record) -> Result<(), Failure> {
         let identity = &record.identity;
         let removed = self.removals().and_then(|removals| {
             wire::unwire(&self.here, &removals, identity, &record.wiring.host_interface)
         });
-        removed.map_err(|error| failed(identity, "unwire", &error))?;
-        if let Some(netns) = netns {
-            wire::unwire_inside(netns, &record.wiring.container_interface)
-                .map_err(|error| failed(identity, "unwire", &error))?;
-        }
-        Ok(())
+        removed.map_err(|error| failed(identity, "unwire", &error))
     }
 
     fn release(&self, record: &Record) -> Result<(), Failure> {
@@ -458,14 +464,6 @@ impl Node {
             labels: Vec::new(),
             phase: Phase::Leaving,
         })
-    }
-
-    /// Whether the interface of this name in a namespace was made for a sandbox that we know: a
-    /// DEL that follows a refused ADD in the same namespace is not about it.
-    fn is_of_another(&self, netns: &Netns, interface: &str) -> bool {
-        let id = netns_id(netns);
-        let is_it = |it: &Record| it.netns == id && it.wiring.container_interface == interface;
-        !self.journal.matching(is_it).is_empty()
     }
 
     pub(crate) fn write(&self, record: &Record) -> Result<(), Failure> {

@@ -15,12 +15,32 @@ use crate::{report, serve};
 /// How long a plugin may take to say what it wants, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// So many callers are served at once.
+const CALLS_MAX: usize = 512;
+/// How long is waited when there is no room for another.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Serves until the process ends.
-pub(crate) fn serve(node: &Arc<Node>, listener: &UnixListener) -> io::Result<()> {
+pub(crate) fn serve(node: &Arc<Node>, listener: &UnixListener) -> ! {
+    let calls = Arc::new(());
     loop {
-        let (stream, _) = listener.accept()?;
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            // Too many files are open, or the caller has hung up: the next one may do better.
+            Err(error) => {
+                say(&format!("a call was not taken: {error}"));
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+        };
         let node = Arc::clone(node);
+        let call = Arc::clone(&calls);
+        // Idle callers are let go after a while; whoever comes meanwhile waits in the socket.
+        while Arc::strong_count(&calls) > CALLS_MAX {
+            std::thread::sleep(PAUSE);
+        }
         let served = std::thread::Builder::new().name("call".into()).spawn(move || {
+            let _call = call;
             if let Err(error) = one(&node, &stream) {
                 say(&format!("a call was not served: {error}"));
             }

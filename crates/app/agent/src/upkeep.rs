@@ -133,7 +133,7 @@ impl Node {
             if !is_up(&record) || !doubted.concerns(&record) {
                 continue;
             }
-            let turn = self.turns.of(&record.identity);
+            let turn = self.turns.of(&record.workload, &record.identity);
             let _turn = turn.take();
             // A call may have changed it meanwhile.
             let Some(record) = self.journal.get(&record.identity).filter(is_up) else { continue };

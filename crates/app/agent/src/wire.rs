@@ -18,6 +18,10 @@ use sandbox::wiring::{GATEWAY_V4, GATEWAY_V6, HOST_MAC, Place, Setting, Wiring};
 /// The protocol of routes inside containers: Calico's plugin leaves the default of `ip`.
 const CONTAINER_PROTOCOL: RouteProtocol = RouteProtocol(3);
 
+/// The metric of a container's route that another of its interfaces has already, plus a number of
+/// its own.
+const STAND_BY: u32 = 10_000;
+
 /// Makes the interfaces, the host's end closed to nobody but the filter.
 pub(crate) fn wire(
     here: &Netns,
@@ -29,6 +33,12 @@ pub(crate) fn wire(
     let host_name = LinkName::new(&wiring.host_interface)?;
     let inner_name = LinkName::new(&wiring.container_interface)?;
     if let Some(left) = host.link_by_name(&host_name)? {
+        if !is_veth(&left) {
+            let kind = left.kind.as_deref().unwrap_or("interface");
+            return Err(Error::Invalid(format!(
+                "{host_name} is there already, a {kind} of others"
+            )));
+        }
         remove(&mut host, &left)?;
     }
     let mut peer = VethPeer::new(inner_name.clone(), Some(netns.clone()));
@@ -54,7 +64,25 @@ fn wire_inside(netns: &Netns, inner_name: &LinkName, wiring: &Wiring) -> Result<
     let Some(inner) = inside.link_by_name(inner_name)? else {
         return Err(Error::Invalid(format!("{inner_name} vanished from the container")));
     };
-    for result in inside.apply_all(&inside_operations(&inner, wiring)) {
+    let mut operations = vec![Operation::ChangeLink(inner.index, LinkChange::up())];
+    let addresses = wiring.addresses.iter().map(|address| IpNet::from(*address));
+    operations.extend(
+        addresses.map(|network| Operation::ReplaceAddress(Address::new(inner.index, network))),
+    );
+    let present = inside.routes(&RouteFilter::default())?;
+    for mut route in container_routes(&inner, wiring) {
+        // Another interface of the container has this route: it keeps it, and ours stands by.
+        let is_taken = present.iter().any(|it| {
+            let leads_elsewhere =
+                it.next_hops.first().is_some_and(|hop| hop.link != Some(inner.index));
+            it.destination == route.destination && leads_elsewhere
+        });
+        if is_taken {
+            route.metric = STAND_BY + inner.index.0;
+        }
+        operations.push(Operation::ReplaceRoute(route));
+    }
+    for result in inside.apply_all(&operations) {
         result?;
     }
     Ok(())
@@ -104,16 +132,9 @@ pub(crate) fn unwire(
     let owner = link.alias.as_deref().and_then(Identity::from_alias);
     match owner {
         Some(owner) if owner != *identity => Ok(()),
+        // Whoever made an interface that no sandbox can have keeps it.
+        None if !is_veth(&link) => Ok(()),
         _ => removals.remove(link.index),
-    }
-}
-
-/// Removes the end inside: for sandboxes whose host's end is not known to be ours.
-pub(crate) fn unwire_inside(netns: &Netns, interface: &str) -> Result<()> {
-    let mut inside = Netlink::in_netns(netns)?;
-    match inside.link_by_name(&LinkName::new(interface)?)? {
-        Some(link) if link.kind.as_deref() == Some("veth") => remove(&mut inside, &link),
-        _ => Ok(()),
     }
 }
 
@@ -172,21 +193,15 @@ pub(crate) fn faults(
     Ok(faults)
 }
 
+fn is_veth(link: &Link) -> bool {
+    link.kind.as_deref() == Some("veth")
+}
+
 fn remove(netlink: &mut Netlink, link: &Link) -> Result<()> {
     match netlink.apply(&Operation::DeleteLink(link.index)) {
         Err(error) if error.errno() == Some(Errno::NODEV) => Ok(()),
         result => result,
     }
-}
-
-fn inside_operations(inner: &Link, wiring: &Wiring) -> Vec<Operation> {
-    let mut operations = vec![Operation::ChangeLink(inner.index, LinkChange::up())];
-    let addresses = wiring.addresses.iter().map(|address| IpNet::from(*address));
-    operations.extend(
-        addresses.map(|network| Operation::ReplaceAddress(Address::new(inner.index, network))),
-    );
-    operations.extend(container_routes(inner, wiring).into_iter().map(Operation::ReplaceRoute));
-    operations
 }
 
 fn container_routes(inner: &Link, wiring: &Wiring) -> Vec<Route> {

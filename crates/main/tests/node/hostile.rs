@@ -125,6 +125,27 @@ fn two_containers_whose_ids_begin_alike_have_an_interface_each() {
 }
 
 #[test]
+fn so_they_have_when_they_come_at_once() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(4);
+    node.start_agent();
+    let ids = ["bbbbbbbbbbbbb1", "bbbbbbbbbbbbb2", "bbbbbbbbbbbbb3", "bbbbbbbbbbbbb4"];
+    let calls: Vec<_> = ids.iter().enumerate().map(|(n, id)| node.call("ADD", id, n, "")).collect();
+    for call in calls {
+        let added = call.wait_with_output().unwrap();
+        assert!(added.status.success(), "{added:?}");
+    }
+    assert_eq!(node.interfaces().len(), 4);
+    for (container, id) in ids.iter().enumerate() {
+        node.must("CHECK", id, container);
+        node.must("DEL", id, container);
+    }
+    node.assert_empty();
+}
+
+#[test]
 fn an_interface_that_was_there_before_is_in_the_way_and_stays() {
     if !may_run() {
         return;

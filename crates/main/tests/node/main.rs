@@ -13,4 +13,5 @@ mod commands;
 mod crash_points;
 mod hostile;
 mod node;
+mod strangers;
 mod upkeep;

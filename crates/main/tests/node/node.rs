@@ -67,7 +67,7 @@ impl Node {
         self.folder.path().join(name)
     }
 
-    fn netns(&self, name: &str) -> PathBuf {
+    pub(crate) fn netns(&self, name: &str) -> PathBuf {
         self.path("netns").join(name)
     }
 
@@ -155,15 +155,9 @@ impl Node {
     /// A call of the plugin, not yet finished. `fault` names a step at which the process that
     /// serves it ends; without an agent that is the plugin itself.
     pub(crate) fn call(&self, command: &str, id: &str, container: usize, fault: &str) -> Child {
-        let plugin = self.path("calico");
-        let mut process = self.inside("host", plugin.to_str().unwrap(), &[]);
-        process.envs(self.environment(command, id, container)).env("MARGAY_FAULT", fault);
-        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = process.spawn().unwrap();
-        let mut input = child.stdin.take().unwrap();
-        // A plugin that was killed meanwhile reads nothing.
-        let _ = input.write_all(self.configuration().to_string().as_bytes());
-        child
+        let mut environment = self.environment(command, id, container);
+        environment.insert("MARGAY_FAULT".to_owned(), fault.to_owned());
+        self.start_call(&environment, &self.configuration())
     }
 
     /// A call with another network configuration, not yet finished.
@@ -174,12 +168,32 @@ impl Node {
         container: usize,
         configuration: &Value,
     ) -> Child {
+        self.start_call(&self.environment(command, id, container), configuration)
+    }
+
+    /// A call with other variables, not yet finished.
+    pub(crate) fn call_as(
+        &self,
+        command: &str,
+        id: &str,
+        container: usize,
+        variables: &[(&str, &str)],
+    ) -> Child {
+        let mut environment = self.environment(command, id, container);
+        let variables = variables.iter().map(|(name, value)| (*name, *value));
+        environment.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        self.start_call(&environment, &self.configuration())
+    }
+
+    fn start_call(&self, environment: &BTreeMap<String, String>, configuration: &Value) -> Child {
         let plugin = self.path("calico");
         let mut process = self.inside("host", plugin.to_str().unwrap(), &[]);
-        process.envs(self.environment(command, id, container));
+        process.envs(environment);
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = process.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(configuration.to_string().as_bytes()).unwrap();
+        let mut input = child.stdin.take().unwrap();
+        // A plugin that was killed meanwhile reads nothing.
+        let _ = input.write_all(configuration.to_string().as_bytes());
         child
     }
 
