@@ -149,15 +149,13 @@ impl Resources {
         done: &mut Vec<String>,
     ) -> Result<(), Error> {
         let Blocks { blocks, quarantined } = self.blocks()?;
-        let mut releases = Vec::new();
+        let (mut releases, mut broken) = (Vec::new(), None);
         for address in addresses {
             let is_its = |cidr: Cidr| cidr.contains(*address);
             let Some(block) = blocks.iter().find(|block| is_its(block.cidr)) else {
                 let is_broken = |it: &&Quarantined| block_at(&it.key).is_some_and(is_its);
-                match quarantined.iter().find(is_broken) {
-                    Some(broken) => return Err(Error::Unreadable(broken.clone())),
-                    None => continue,
-                }
+                broken = broken.or_else(|| quarantined.iter().find(is_broken).cloned());
+                continue;
             };
             let Some(holder) = holder_of(block, *address).filter(|it| may_go(it)) else { continue };
             // The handle holds the release to who was seen.
@@ -171,7 +169,7 @@ impl Resources {
             done.extend(gone.map(|address| format!("{address} was released")));
             released.error.map_or(Ok(()), Err)?;
         }
-        Ok(())
+        broken.map_or(Ok(()), |broken| Err(Error::Unreadable(broken)))
     }
 
     /// Takes blocks away from their owners. Blocks in use stay, without an owner.
