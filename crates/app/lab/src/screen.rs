@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use text::table::cut;
+pub(crate) use text::words::{age, count};
 
 use crate::Outcome;
 use crate::arguments::{Format, Structured};
@@ -151,41 +152,4 @@ impl Step {
 /// A time for people.
 pub(crate) fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
-}
-
-/// An age for people: the largest unit that it has one of.
-pub(crate) fn age(seconds: u64) -> String {
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7199 => format!("{} min", seconds / 60),
-        7200..=172_799 => format!("{} h", seconds / 3600),
-        _ => format!("{} d", seconds / 86_400),
-    }
-}
-
-/// One or several, with the number.
-pub(crate) fn count(n: usize, word: &str) -> String {
-    match n {
-        1 => format!("1 {word}"),
-        n if word.ends_with("ss") => format!("{n} {word}es"),
-        n => format!("{n} {word}s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ages_have_one_unit() {
-        assert_eq!([age(5), age(300), age(7200), age(200_000)], ["5 s", "5 min", "2 h", "2 d"]);
-    }
-
-    #[test]
-    fn words_are_counted() {
-        assert_eq!(
-            [count(1, "process"), count(2, "process"), count(0, "pod")],
-            ["1 process", "2 processes", "0 pods"]
-        );
-    }
 }

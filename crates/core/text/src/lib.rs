@@ -9,6 +9,7 @@
 //! - [`template`]: Go's `text/template` over values
 //! - [`number`]: how numbers are spelled and read
 //! - [`table`]: rows under headings, for people
+//! - [`words`]: ages and counts, for people
 //! - [`distance`]: the nearest known name to a misspelled one
 
 pub mod distance;
@@ -17,6 +18,7 @@ pub mod number;
 pub mod patch;
 pub mod table;
 pub mod template;
+pub mod words;
 pub mod yaml;
 
 /// The system's words for a fault, as they stand in a sentence: without a capital, and without

@@ -6,8 +6,9 @@ use clap::Args;
 use host::protocol::Inquiry;
 use host::report::{Finding, Severity, Status};
 use serde_json::Value;
+use text::words::count;
 
-use super::agent::{Agent, ago, count};
+use super::agent::{Agent, ago};
 use super::arguments::Format;
 use super::failure::{BROKEN, DIFFERENT, Failure};
 use super::structured;
