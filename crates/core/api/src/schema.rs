@@ -11,6 +11,7 @@ mod controllers;
 mod decode;
 mod defaults;
 mod endpoint;
+mod familiar;
 mod felix;
 mod find;
 mod go_words;
@@ -23,8 +24,9 @@ mod scalar;
 mod tables;
 mod time;
 
-pub use decode::{Mode, decode, decode_regular};
+pub use decode::{Mode, decode, decode_familiar, decode_regular};
 pub use defaults::{apply_defaults, lacks_default};
+pub use familiar::{FamiliarItems, Met};
 pub use find::{go_path, lookup, lookup_in};
 pub use meta::OBJECT_META;
 pub use pool::STORED_BLOCK_AFFINITY;

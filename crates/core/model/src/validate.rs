@@ -21,6 +21,18 @@ pub fn validate(kind: Kind, object: &Value) -> Vec<Problem> {
     validate_with_defaults(kind, &mut Cow::Borrowed(object))
 }
 
+/// The lists of a spec whose items each pass or fail by themselves: what is asked of one depends on
+/// the kind and on the list it stands in, and on nothing else in the object.
+pub fn lists_judged_singly(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::NetworkPolicy
+        | Kind::GlobalNetworkPolicy
+        | Kind::StagedNetworkPolicy
+        | Kind::StagedGlobalNetworkPolicy => &["ingress", "egress"],
+        _ => &[],
+    }
+}
+
 /// Everything that speaks against a decoded object; it gets the defaults of its schema. Few
 /// objects lack one, so few borrowed objects are copied.
 pub(crate) fn validate_with_defaults(kind: Kind, object: &mut Cow<'_, Value>) -> Vec<Problem> {

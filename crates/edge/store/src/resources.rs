@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 use crate::{KeyValue, Store};
 use name::list_prefix;
-use read::{stored, stored_part};
+use read::{Judge, stored, stored_part};
 use write::is_built_in;
 
 /// An object as users see it.
@@ -203,13 +203,37 @@ impl Resources {
         kind: Kind,
         namespace: Option<&str>,
         spec_fields: Option<&[&str]>,
-        mut each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
+        each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
     ) -> Result<i64, Error> {
         // A policy's tier is part of how it is shown.
         let spec_fields = spec_fields.map(|fields| [fields, &["tier"]].concat());
+        let read = |entry: &KeyValue| stored_part(kind, entry, spec_fields.as_deref());
+        self.each_read(kind, namespace, read, each)
+    }
+
+    /// As [`Resources::each_part`], with the objects held to the rules of writes as
+    /// [`Stored::judged`] does it: one that breaks them is set aside.
+    pub fn each_judged(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        spec_fields: Option<&[&str]>,
+        each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
+    ) -> Result<i64, Error> {
+        let mut judge = Judge::new(kind, spec_fields);
+        self.each_read(kind, namespace, |entry| judge.judged(entry), each)
+    }
+
+    fn each_read(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        mut read: impl FnMut(&KeyValue) -> Result<Stored, Quarantined>,
+        mut each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
+    ) -> Result<i64, Error> {
         let mut is_over = false;
         let revision = self.store.list_each(&list_prefix(kind, namespace), |entry| {
-            let flow = each(stored_part(kind, &entry, spec_fields.as_deref()));
+            let flow = each(read(&entry));
             is_over = flow.is_break();
             flow
         })?;

@@ -223,8 +223,9 @@ fn show_table(session: &Session, asked: &Asked<'_>, headings: &Headings) -> Resu
     let mut table = Table::new(kind, headings)?;
     let mut quarantined = Vec::new();
     let mut as_number = || session.as_number();
-    let listed = session.resources.each(kind, namespace, |one| {
-        match one.and_then(Stored::judged) {
+    let fields: Vec<&str> = table.columns.iter().flat_map(|it| it.spec_fields()).collect();
+    let listed = session.resources.each_judged(kind, namespace, Some(&fields), |one| {
+        match one {
             Ok(stored) if !selection.takes(&stored.object) => {}
             Ok(stored) => table.add(&stored.object, &mut as_number),
             Err(bad) => quarantined.push(bad),
@@ -290,8 +291,9 @@ fn write_list(
         return Ok(quarantined);
     };
     let mut written = Ok(());
-    let listed = session.resources.each(kind, namespace, |one| {
-        match one.and_then(Stored::judged) {
+    let fields = writer.spec_fields();
+    let listed = session.resources.each_judged(kind, namespace, fields.as_deref(), |one| {
+        match one {
             Ok(stored) if !selection.takes(&stored.object) => {}
             Ok(stored) => {
                 written = writer.item(exported(stored, get.export), &mut as_number);

@@ -10,6 +10,7 @@ use std::fmt::{Display, Write};
 
 use serde_json::{Map, Value};
 
+use super::familiar::{FamiliarItems, Met, Reading};
 use super::go_words;
 use super::scalar::{self, Fault};
 use super::{Field, Keep, Object, Shape};
@@ -47,6 +48,19 @@ pub fn decode_regular(
     spec_fields: Option<&[&str]>,
 ) -> Option<Value> {
     regular::read(object, text, spec_fields)
+}
+
+/// As [`decode_regular`] of the whole text, which is read less closely where it is familiar: with
+/// `keeps_items` familiar items are decoded, but were judged before; else `null` stands for them.
+pub fn decode_familiar(
+    object: &'static Object,
+    text: &[u8],
+    items: &FamiliarItems,
+    keeps_items: bool,
+) -> Option<(Value, Met)> {
+    let reading = Reading { items, keeps_items, met: Default::default() };
+    let value = regular::read_familiar(object, text, &reading)?;
+    Some((value, reading.met.into_inner()))
 }
 
 /// The struct a value sits in, as Go's messages name it.

@@ -1,6 +1,6 @@
 //! From stored bytes to the object that users see, or to the reason why there is none.
 
-use api::schema::{Mode, decode, decode_regular, object_for};
+use api::schema::{FamiliarItems, Mode, decode, decode_familiar, decode_regular, object_for};
 use api::{CalicoError, Kind, Problem, Stage};
 use model::present::present;
 use serde_json::Value;
@@ -114,6 +114,55 @@ pub(super) fn stored_part(
     let is_filled = matches!(kind, Kind::IpPool | Kind::Tier);
     let spec_fields = spec_fields.filter(|_| !is_filled);
     Found::read_part(kind, entry, spec_fields)?.show(&entry.value)
+}
+
+/// Reads and judges stored objects of one kind, one after the other.
+pub(super) struct Judge {
+    kind: Kind,
+    familiar: FamiliarItems,
+    /// Whether the lists with familiar items are wanted.
+    keeps_items: bool,
+}
+
+impl Judge {
+    /// For a caller who looks only at these fields of the spec, if any are named.
+    pub(super) fn new(kind: Kind, spec_fields: Option<&[&str]>) -> Self {
+        let familiar = FamiliarItems::of(model::validate::lists_judged_singly(kind));
+        let keeps_items =
+            spec_fields.is_none_or(|fields| fields.iter().any(|it| familiar.has_list(it)));
+        Self { kind, familiar, keeps_items }
+    }
+
+    /// The object, provided that it can be read and keeps the rules of writes.
+    pub(super) fn judged(&mut self, entry: &KeyValue) -> Result<Stored, Quarantined> {
+        match self.quickly(entry) {
+            Some(stored) => Ok(stored),
+            None => stored(self.kind, entry)?.judged(),
+        }
+    }
+
+    /// The same for an object that is as we or Calico write it and that no rule speaks against.
+    fn quickly(&mut self, entry: &KeyValue) -> Option<Stored> {
+        let kind = self.kind;
+        if self.familiar.is_empty() {
+            return None;
+        }
+        let name = Name::from_key(kind, &entry.key)?;
+        let (value, met) =
+            decode_familiar(object_for(kind), &entry.value, &self.familiar, self.keeps_items)?;
+        if value.get("kind").and_then(Value::as_str).is_some_and(|it| it != kind.name()) {
+            return None;
+        }
+        let found = Found { name, value, revision: entry.mod_revision, is_known: true };
+        let mut stored = found.show(&entry.value).ok()?;
+        let problems = met
+            .without_familiar(&mut stored.object, |object| model::validate::validate(kind, object));
+        if !problems.is_empty() {
+            return None;
+        }
+        self.familiar.learn(met);
+        Some(stored)
+    }
 }
 
 impl Stored {

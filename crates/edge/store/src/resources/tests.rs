@@ -1,4 +1,5 @@
 mod etcd;
+mod judge;
 mod restore;
 mod samples;
 

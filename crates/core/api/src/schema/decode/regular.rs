@@ -5,9 +5,11 @@
 //! Anything out of the ordinary ends the attempt, and [`decode`](super::decode) decides.
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 use super::{MAX_DEPTH, Mode, Slot, kept};
+use crate::schema::familiar::Reading;
 use crate::schema::scalar::{self, refuses_null};
 use crate::schema::{Field, Keep, Object, Shape};
 
@@ -18,8 +20,20 @@ pub(super) fn read(
     text: &[u8],
     spec_fields: Option<&[&str]>,
 ) -> Option<Value> {
+    read_part(object, text, spec_fields.map_or(Part::Whole, Part::OfSpec))
+}
+
+/// The same, passing over what is familiar.
+pub(super) fn read_familiar(
+    object: &'static Object,
+    text: &[u8],
+    reading: &Reading<'_>,
+) -> Option<Value> {
+    read_part(object, text, Part::Unfamiliar(reading))
+}
+
+fn read_part(object: &'static Object, text: &[u8], part: Part<'_>) -> Option<Value> {
     let mut source = serde_json::Deserializer::from_slice(text);
-    let part = spec_fields.map_or(Part::Whole, Part::OfSpec);
     let reader = Reader { shape: Shape::Object(object), depth: 0, part };
     let value = reader.deserialize(&mut source).ok()?;
     source.end().ok()?;
@@ -35,11 +49,24 @@ enum Part<'p> {
     /// The named fields.
     Fields(&'p [&'p str]),
     Nothing,
+    /// Everything but familiar items in lists of its `spec`.
+    Unfamiliar(&'p Reading<'p>),
+    /// Such a `spec`.
+    UnfamiliarSpec(&'p Reading<'p>),
+    /// Such a list, by its name.
+    UnfamiliarItems(&'p Reading<'p>, &'static str),
 }
 
 impl<'p> Part<'p> {
-    fn of_field(self, name: &str) -> Self {
+    fn of_field(self, name: &'static str) -> Self {
         match self {
+            Part::Unfamiliar(reading) if name == "spec" => Part::UnfamiliarSpec(reading),
+            Part::UnfamiliarSpec(reading) if reading.items.has_list(name) => {
+                Part::UnfamiliarItems(reading, name)
+            }
+            Part::Unfamiliar(_) | Part::UnfamiliarSpec(_) | Part::UnfamiliarItems(..) => {
+                Part::Whole
+            }
             Part::OfSpec(fields) if name == "spec" => Part::Fields(fields),
             Part::OfSpec(_) | Part::Whole => Part::Whole,
             Part::Fields(fields) if fields.contains(&name) => Part::Whole,
@@ -82,7 +109,7 @@ impl<'p> Reader<'p> {
 
     /// Whether an object of nothing is one that was given so.
     fn is_whole(self) -> bool {
-        matches!(self.part, Part::Whole | Part::OfSpec(_))
+        !matches!(self.part, Part::Fields(_) | Part::Nothing)
     }
 
     fn inner(self, shape: Shape, part: Part<'p>) -> Self {
@@ -138,6 +165,9 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<Value>, A::Error> {
         let Shape::List(item) = self.shape else { return Err(irregular()) };
+        if let Part::UnfamiliarItems(reading, name) = self.part {
+            return self.unfamiliar(*item, (reading, name), list);
+        }
         let mut items = Vec::new();
         while let Some(value) = list.next_element_seed(self.inner(*item, self.part))? {
             let value = value.ok_or_else(irregular)?;
@@ -158,6 +188,25 @@ impl<'de> Visitor<'de> for Reader<'_> {
 }
 
 impl Reader<'_> {
+    fn unfamiliar<'de, A: SeqAccess<'de>>(
+        self,
+        item: Shape,
+        (reading, name): (&Reading<'_>, &'static str),
+        mut list: A,
+    ) -> Result<Option<Value>, A::Error> {
+        let mut items = Vec::new();
+        while let Some(text) = list.next_element::<&RawValue>()? {
+            if !reading.meet(name, items.len(), text.get()) {
+                items.push(Value::Null);
+                continue;
+            }
+            let mut source = serde_json::Deserializer::from_str(text.get());
+            let value = self.inner(item, Part::Whole).deserialize(&mut source);
+            items.push(value.ok().flatten().ok_or_else(irregular)?);
+        }
+        Ok(Some(Value::Array(items)))
+    }
+
     fn map<'de, A>(self, item: Shape, mut map: A) -> Result<Option<Value>, A::Error>
     where
         A: MapAccess<'de>,
