@@ -1,5 +1,6 @@
 //! What the programs of one host share: the agent's socket, the journal of sandboxes and the
-//! tickets of those that left while no agent served, the events of the node, and what an agent says about itself.
+//! tickets of those that left while no agent served, the events of the node, what an agent says
+//! about itself, the marks on what we make, and who else programs this kernel.
 
 pub mod bounded;
 pub mod events;

@@ -2,7 +2,7 @@
 //! folders that are written to. Ending its first process ends everything in it.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LAYERED: [&str; 5] = ["/etc", "/opt", "/var/lib", "/usr/local", "/usr/lib/cni"];
 
 /// What runs first. `$1` is the folder of this host, visible on both sides; what is below `layers`
-/// is seen only inside, and what is removed is missing only there. The neighbour `out` is another machine of the same subnet.
+/// is seen only inside, and what is removed is missing only there. The neighbour `out` is another
+/// machine of the same subnet.
 const FIRST: &str = r#"
 set -e
 mount -t tmpfs tmpfs "$1/layers"
@@ -80,17 +81,19 @@ impl World {
             return None;
         }
         let kinds = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
-        if !kinds.contains("overlay") || !has(&["ip", "nsenter", "unshare"]) {
-            eprintln!("skipped: needs overlayfs, iproute2 and util-linux");
+        if !kinds.contains("overlay") {
+            eprintln!("skipped: this kernel has no overlayfs");
+            return None;
+        }
+        if !has(&["ip", "nft", "nsenter", "unshare", "/usr/lib/cni/loopback"]) {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("runtimes").tempdir().unwrap();
         std::fs::create_dir(folder.path().join("layers")).unwrap();
-        let layered = LAYERED.into_iter().filter(|it| Path::new(it).is_dir());
         let mut holder = Command::new("unshare");
         holder.args(["--mount", "--net", "--pid", "--uts", "--fork", "--kill-child=KILL"]);
         holder.args(["--mount-proc", "--propagation", "private", "sh", "-c", FIRST, "first"]);
-        holder.arg(folder.path()).arg(layered.collect::<Vec<_>>().join(" "));
+        holder.arg(folder.path()).arg(LAYERED.join(" "));
         holder.stdin(Stdio::null()).process_group(0);
         let mut holder = holder.spawn().unwrap();
         let children = format!("/proc/{0}/task/{0}/children", holder.id());
