@@ -204,7 +204,7 @@ impl Node {
             Some(ahead) if *ahead >= revision => return,
             _ => dataplane.ahead.remove(key),
         };
-        if dataplane.inputs.in_sync().is_some() {
+        if dataplane.inputs.in_sync().is_some() && dataplane.inputs.carries_live(key) {
             self.doubts.key(key);
         }
         let changed = dataplane.inputs.absorb(key, value);
@@ -416,6 +416,8 @@ impl Dataplane {
         }
         if changed.routes {
             let (mut wanted, unroutable) = self.inputs.routes();
+            // What is not known to be there would be taken away from under a live sandbox.
+            self.routes.learn()?;
             wanted.retain(|destination, hop| match hop {
                 Hop::Interface(name) if motions.contains(name) => {
                     self.routes.holds(destination, hop)

@@ -134,6 +134,17 @@ impl RouteTable {
         }
     }
 
+    /// Reads what the kernel has, unless that is known.
+    pub(crate) fn learn(&mut self) -> Result<()> {
+        if self.present.is_none() {
+            let present = self.read()?;
+            let read = present.iter().map(|(destination, hop)| (*destination, hop.clone()));
+            self.held.extend(read);
+            self.present = Some(present);
+        }
+        Ok(())
+    }
+
     /// Whether the kernel has this route, as far as we know.
     pub(crate) fn holds(&self, destination: &Cidr, hop: &Hop) -> bool {
         self.present.as_ref().is_some_and(|present| present.get(destination) == Some(hop))

@@ -51,9 +51,6 @@ impl Doubts {
 
     /// Somebody else has changed or removed this key.
     pub(crate) fn key(&self, key: &str) {
-        if !key.starts_with("/calico/ipam/v2/") && !key.contains("/workloadendpoints/") {
-            return;
-        }
         let mut doubted = self.lock();
         doubted.keys.insert(key.to_owned());
         doubted.all |= doubted.keys.len() > KEYS_MAX;
@@ -75,13 +72,17 @@ impl Doubts {
 }
 
 impl Doubted {
+    fn has_handle(&self, record: &Record) -> bool {
+        let key = Key::IpamHandle { id: record.handle() }.path();
+        key.is_ok_and(|key| self.keys.contains(&key))
+    }
+
     fn concerns(&self, record: &Record) -> bool {
-        let handle = record.handle();
         let mut addresses = record.addresses.iter().map(|held| held.network.address());
         self.all
+            || self.has_handle(record)
             || self.keys.contains(&endpoint_key(record))
             || self.keys.iter().any(|key| match Key::parse(key) {
-                Some(Key::IpamHandle { id }) => id == handle,
                 Some(Key::Block { cidr }) => addresses.any(|it| cidr.contains(it)),
                 Some(Key::BlockAffinity(claim)) => {
                     claim.owner == record.node && addresses.any(|it| claim.cidr.contains(it))
@@ -137,7 +138,11 @@ impl Node {
             let _turn = turn.take();
             // A call may have changed it meanwhile.
             let Some(record) = self.journal.get(&record.identity).filter(is_up) else { continue };
-            if self.stands(&record) && !self.keep_one(&record) {
+            // Most changes near a sandbox take nothing away from it.
+            let is_whole = !doubted.all
+                && !doubted.has_handle(&record)
+                && !self.dataplane().inputs.lacks(&endpoint_key(&record));
+            if !is_whole && self.stands(&record) && !self.keep_one(&record) {
                 left.push(endpoint_key(&record));
             }
         }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use api::keys::Key;
 use api::keys::ipam::Block;
 use model::resource::{Metadata, Object, WorkloadEndpoint};
 use net::Cidr;
@@ -103,6 +104,50 @@ impl Inputs {
         self.vouched.contains_key(key)
     }
 
+    /// Whether a key is one of those that live sandboxes rest on: their endpoints and handles, the
+    /// blocks of their addresses, and this node's claims on these.
+    pub fn carries_live(&self, path: &str) -> bool {
+        let is_in = |cidr: Cidr| {
+            let mut networks = self.vouched.values().flat_map(|it| &it.endpoint.spec.ip_networks);
+            networks.any(|network| cidr.contains(network.address()))
+        };
+        match Key::parse(path) {
+            Some(Key::Block { cidr }) => is_in(cidr),
+            Some(Key::BlockAffinity(claim)) => claim.owner == self.node && is_in(claim.cidr),
+            Some(Key::IpamHandle { id }) => {
+                self.vouched.values().any(|it| it.handle.as_ref() == Some(&id))
+            }
+            Some(Key::Resource(_)) => self.vouched.contains_key(path),
+            _ => false,
+        }
+    }
+
+    /// Whether something is missing of the live sandbox whose endpoint has this key: the endpoint,
+    /// the place of an address in its block, or this node's claim on a block of its own. Handles
+    /// are not known here.
+    pub fn lacks(&self, key: &str) -> bool {
+        let Some(vouched) = self.vouched.get(key) else { return false };
+        let is_stored = self.endpoints.contains_key(key) || self.quarantined().contains_key(key);
+        let mut addresses = vouched.endpoint.spec.ip_networks.iter().map(|it| it.address());
+        !is_stored
+            || vouched.handle.as_ref().is_some_and(|handle| {
+                addresses.any(|address| {
+                    let held = self.holder(address).and_then(|holder| holder.handle.as_ref());
+                    held != Some(handle) || self.is_unclaimed(address)
+                })
+            })
+    }
+
+    /// Whether the block of an address has no owner, or this node without its claim.
+    fn is_unclaimed(&self, address: IpAddr) -> bool {
+        let Some((cidr, block)) = self.block_of(address) else { return true };
+        match block.owner() {
+            Some((_, owner)) if owner != self.node => false,
+            Some(_) => self.confirmed_owner(cidr).is_none(),
+            None => true,
+        }
+    }
+
     /// Addresses of live sandboxes that others hold: their interfaces are closed.
     pub fn disputes(&self) -> Vec<Dispute> {
         let all = self.vouched.values();
@@ -136,15 +181,16 @@ impl Inputs {
 
     /// Who holds an address by its block, unless it was let go.
     fn holder(&self, address: IpAddr) -> Option<&api::keys::ipam::Attribute> {
-        let lengths =
-            self.block_lengths.keys().filter(|(is_ipv4, _)| *is_ipv4 == address.is_ipv4());
-        let mut blocks = lengths.filter_map(|(_, length)| {
-            let cidr = Cidr::new(address, *length)?.masked();
-            self.blocks.get(&cidr)
-        });
-        let block: &Block = blocks.next()?;
+        let (_, block) = self.block_of(address)?;
         let holder = block.attribute(block.ordinal(address)?)?;
         holder.released_at.is_none().then_some(holder)
+    }
+
+    fn block_of(&self, address: IpAddr) -> Option<(Cidr, &Block)> {
+        let lengths = self.block_lengths.keys();
+        let lengths = lengths.filter(|(is_ipv4, _)| *is_ipv4 == address.is_ipv4());
+        let mut cidrs = lengths.filter_map(|(_, len)| Some(Cidr::new(address, *len)?.masked()));
+        cidrs.find_map(|cidr| Some((cidr, self.blocks.get(&cidr)?)))
     }
 
     /// Other endpoints with an address of a live sandbox.

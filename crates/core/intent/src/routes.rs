@@ -81,7 +81,7 @@ impl Inputs {
     }
 
     /// The node that has a block: both its claim and the block itself must say so.
-    fn confirmed_owner(&self, cidr: Cidr) -> Option<&str> {
+    pub(crate) fn confirmed_owner(&self, cidr: Cidr) -> Option<&str> {
         let (_, named) = self.blocks.get(&cidr)?.owner()?;
         self.owners.get(&cidr)?.get(named).map(String::as_str)
     }

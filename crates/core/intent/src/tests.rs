@@ -316,3 +316,38 @@ fn a_rule_that_may_deny_ends_what_is_allowed() {
     assert_eq!(case(json!([allow(), deny]), json!([])), (true, true, 0));
     assert_eq!(case(json!([port]), json!([allow()])), (true, true, 2));
 }
+
+#[test]
+fn what_a_live_sandbox_rests_on_is_known_and_so_is_what_it_lacks() {
+    let mut inputs = cluster();
+    let key = live(&mut inputs, "a", "10.0.0.5/26");
+    assert!(inputs.lacks(&key), "no endpoint, no block");
+    endpoint(&mut inputs, "n1", "a", "10.0.0.5", json!(["net1"]));
+    assert!(inputs.lacks(&key), "no block");
+    block(&mut inputs, "n1", "10.0.0.0/26", "confirmed", Some("n1"));
+    assert!(inputs.lacks(&key), "the place is another's");
+    let at = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26";
+    let mut allocations = vec![Value::Null; 64];
+    allocations[5] = 0.into();
+    let unallocated: Vec<usize> = (0..64).filter(|i| *i != 5).collect();
+    let value = json!({
+        "cidr": "10.0.0.0/26", "affinity": "host:n1", "allocations": allocations,
+        "unallocated": unallocated, "attributes": [{ "handle_id": "net1.a" }], "deleted": false,
+    });
+    put(&mut inputs, at, value);
+    assert!(!inputs.lacks(&key));
+    let claim = "/calico/ipam/v2/host/n1/ipv4/block/10.0.0.0-26";
+    for (path, carries) in [
+        (key.as_str(), true),
+        (at, true),
+        (claim, true),
+        ("/calico/ipam/v2/handle/net1.a", true),
+        ("/calico/ipam/v2/handle/net1.b", false),
+        ("/calico/ipam/v2/host/n2/ipv4/block/10.0.0.0-26", false),
+        ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.64-26", false),
+    ] {
+        assert_eq!(inputs.carries_live(path), carries, "{path}");
+    }
+    inputs.absorb(claim, None);
+    assert!(inputs.lacks(&key), "no claim");
+}

@@ -195,3 +195,24 @@ fn status_says_whether_an_add_could_be_served_and_why_not() {
     assert_eq!(error["code"], 50, "{error}");
     assert!(message(&error).contains("agent.sock does not answer"), "{error}");
 }
+
+#[test]
+fn a_del_of_another_interface_of_a_container_leaves_the_first_alone() {
+    if !may_run() {
+        return;
+    }
+    for has_agent in [false, true] {
+        let mut node = Node::new(2);
+        if has_agent {
+            node.start_agent();
+        }
+        node.must("ADD", "first", 0);
+        // The usual name of the host's interface is the same for both.
+        let mut call = node.prepared("DEL", "first", 0);
+        let done = call.env("CNI_IFNAME", "eth1").output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        node.must("CHECK", "first", 0);
+        node.must("DEL", "first", 0);
+        node.assert_empty();
+    }
+}

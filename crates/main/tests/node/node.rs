@@ -160,6 +160,17 @@ impl Node {
         self.start_call(&environment, &self.configuration())
     }
 
+    /// A call of the plugin that has not begun, with its configuration in a file.
+    pub(crate) fn prepared(&self, command: &str, id: &str, container: usize) -> Command {
+        let file = self.path("configuration.json");
+        std::fs::write(&file, self.configuration().to_string()).unwrap();
+        let plugin = self.path("calico");
+        let mut process = self.inside("host", plugin.to_str().unwrap(), &[]);
+        process.envs(self.environment(command, id, container));
+        process.stdin(std::fs::File::open(&file).unwrap());
+        process
+    }
+
     /// A call with another network configuration, not yet finished.
     pub(crate) fn call_with(
         &self,
