@@ -425,7 +425,7 @@ impl Dataplane {
                 _ => true,
             });
             self.findings = self.routes.apply(proof, &wanted)?;
-            let lost = unroutable.iter().map(|it| Finding::unroutable(it));
+            let lost = unroutable.iter().map(Finding::unroutable);
             self.findings.extend(lost);
         }
         Ok(())

@@ -157,18 +157,16 @@ fn a_state_folder_that_cannot_be_written_is_named_and_nothing_is_left() {
 /// Starts an agent that cannot serve, and returns once it has complained in all of these words.
 fn complains(mut agent: Command, words: &[&str]) {
     let mut child = agent.stderr(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let mut told = Vec::new();
-    for line in lines {
+    let is_said = lines.any(|line| {
         let is_it = words.iter().all(|word| line.contains(word));
         told.push(line);
-        if is_it {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            return;
-        }
-    }
-    panic!("{words:?} is not said: {told:#?}");
+        is_it
+    });
+    let _ = child.kill();
+    child.wait().unwrap();
+    assert!(is_said, "{words:?} is not said: {told:#?}");
 }
 
 #[test]
