@@ -166,6 +166,8 @@ impl From<store::Error> for Failure {
             store::Error::Newer { .. } => {
                 failure.help("use the version that wrote it, or another store: --store FILE")
             }
+            store::Error::File { reason, .. } if reason.starts_with("permission denied") => failure
+                .help("run it as the user whose store it is (sudo), or use another: --store FILE"),
             store::Error::File { .. } => {
                 failure.help("name a file that can be read and written: --store FILE")
             }

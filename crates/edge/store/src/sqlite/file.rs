@@ -215,6 +215,10 @@ fn check_access(path: &Path) -> Result<(), Error> {
     if mode & 0o022 != 0 {
         return refuse(format!("mode {mode:04o} lets other users write; make it 0600"));
     }
+    // Asked without opening it: closing the file would take this process's locks on it away.
+    if rustix::fs::access(path, rustix::fs::Access::READ_OK).is_err() {
+        return refuse(format!("permission denied: it is the user {}'s", metadata.uid()));
+    }
     Ok(())
 }
 
@@ -339,6 +343,9 @@ fn io_error(file: &Path, error: &io::Error) -> Error {
     let file = file.to_path_buf();
     match error.kind() {
         io::ErrorKind::StorageFull => Error::DiskFull(file),
+        io::ErrorKind::PermissionDenied => {
+            Error::File { file, reason: "permission denied".to_owned() }
+        }
         _ => Error::File { file, reason: error.to_string() },
     }
 }
