@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "NODENAME")]
     pub(crate) node: Option<String>,
     /// An address by which other nodes reach this one, with its subnet; one for each family
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", value_parser = with_length)]
     pub(crate) address: Vec<Cidr>,
     /// The folder for what survives a reboot
     #[arg(long, env = "MARGAY_STATE_DIR", default_value = "/var/lib/margay")]
@@ -36,4 +36,41 @@ pub(crate) struct Arguments {
     /// Serves the socket on standard input, for the supervisor of this process number
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) dataplane: Option<i32>,
+}
+
+impl Arguments {
+    /// The node's name in the datastore.
+    pub(crate) fn node_name(&self) -> String {
+        self.node.clone().unwrap_or_else(|| {
+            rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
+        })
+    }
+}
+
+/// An address with its subnet. Without a length it would be taken for a subnet of its own, which
+/// is hardly ever meant and hard to notice.
+fn with_length(text: &str) -> Result<Cidr, String> {
+    let parsed: Cidr = text.parse().map_err(|_| "such as 192.168.0.11/24".to_owned())?;
+    match text.contains('/') {
+        true => Ok(parsed),
+        false => {
+            let length = if parsed.is_ipv4() { 24 } else { 64 };
+            Err(format!("{text} has no subnet length; write {text}/{length}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_its_subnet() {
+        assert!(with_length("10.9.9.9/24").is_ok());
+        assert!(with_length("10.9.9.9/32").is_ok());
+        let refused = with_length("10.9.9.9").unwrap_err();
+        assert_eq!(refused, "10.9.9.9 has no subnet length; write 10.9.9.9/24");
+        assert!(with_length("fd00::1").unwrap_err().ends_with("write fd00::1/64"));
+        assert!(with_length("nonsense").is_err());
+    }
 }

@@ -72,9 +72,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
         return Err(Error::Settings("the supervisor is gone".to_owned()));
     }
     let _only = become_only(&arguments.run_dir, "dataplane")?;
-    let name = arguments.node.clone().unwrap_or_else(|| {
-        rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
-    });
+    let name = arguments.node_name();
     let store = register::open_store()?;
     register::register(&store, &name, &arguments.address)?;
     let settings = Settings {
@@ -114,7 +112,24 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     let listener = server::inherited()?;
     register::ready();
     notes::started(&node);
+    say(&serving(arguments, &node));
     server::serve(&node, &listener)
+}
+
+/// Who serves what, and where: the first thing to know about a log.
+fn serving(arguments: &Arguments, node: &Node) -> String {
+    let addresses: Vec<String> = arguments.address.iter().map(ToString::to_string).collect();
+    let addresses = match addresses.is_empty() {
+        true => "as the datastore has it".to_owned(),
+        false => addresses.join(" "),
+    };
+    format!(
+        "margay {} serves node {}: address {addresses}, store {}, socket {}",
+        env!("CARGO_PKG_VERSION"),
+        node.name,
+        node.store().describe(),
+        supervisor::socket(&arguments.run_dir).display()
+    )
 }
 
 fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
@@ -178,6 +193,7 @@ fn follow_routes(node: &Arc<Node>) -> Result<(), Error> {
             {
                 events.push(event);
             }
+            notes::lost_interfaces(&node, &events);
             if node.doubts_routes(&events) {
                 flush(&node);
             }

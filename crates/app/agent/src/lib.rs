@@ -29,4 +29,4 @@ mod supervisor;
 mod upkeep;
 mod wire;
 
-pub use supervisor::run;
+pub use supervisor::{command_line, run};

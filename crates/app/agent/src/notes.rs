@@ -1,5 +1,7 @@
 //! Notes what happens to sandboxes as events.
 
+use std::sync::Arc;
+
 use host::journal::Unreadable;
 use sandbox::call::{Call, Command};
 use sandbox::failure::Failure;
@@ -11,9 +13,12 @@ use crate::node::Node;
 /// The agent serves.
 pub(crate) fn started(node: &Node) {
     node.health.serving();
-    let n = node.journal.all().len();
+    let sandboxes = match node.journal.all().len() {
+        1 => "1 sandbox".to_owned(),
+        n => format!("{n} sandboxes"),
+    };
     let version = env!("CARGO_PKG_VERSION");
-    node.events.note("started", &format!("agent {version} of {}, {n} sandboxes", node.name));
+    node.events.note("started", &format!("agent {version} of {}, {sandboxes}", node.name));
 }
 
 /// Serves a call of a runtime, and notes what came of it.
@@ -52,7 +57,8 @@ pub(crate) fn around<T>(
         node.events.note("removed", &spoken(record));
     }
     if let Err(failure) = &result {
-        node.events.note("failed", &format!("{} of {identity}: {failure}", call.command.name()));
+        let who = whole(&identity);
+        node.events.note("failed", &format!("{} of {who}: {failure}", call.command.name()));
     }
     result
 }
@@ -63,12 +69,43 @@ pub(crate) fn unreadable(node: &Node, what: &str, file: &Unreadable) {
     node.events.note("quarantine", &format!("{what} put aside: {place}: {}", file.why));
 }
 
+/// Interfaces of sandboxes that somebody else has removed. A call that is under way may be the one
+/// that removes its own: it is waited for.
+pub(crate) fn lost_interfaces(node: &Arc<Node>, events: &[kernel::Event]) {
+    let gone = events.iter().filter_map(|event| match event {
+        kernel::Event::LinkGone(link) => Some(link.name.as_str()),
+        _ => None,
+    });
+    for interface in gone {
+        let has_it = |record: &Record| {
+            record.phase == Phase::Ready && record.wiring.host_interface == interface
+        };
+        let Some(record) = node.journal.all().into_iter().find(has_it) else { continue };
+        let node = Arc::clone(node);
+        let look = move || {
+            let turn = node.turns.of(&record.workload, &record.identity);
+            let _turn = turn.take();
+            if node.journal.get(&record.identity).as_ref() == Some(&record) {
+                let text = format!("{}: its interface is gone, by another's hand", spoken(&record));
+                node.events.note("lost", &text);
+            }
+        };
+        // One that cannot be noted is missed by the next CHECK as well.
+        let _ = std::thread::Builder::new().name("lost".into()).spawn(look);
+    }
+}
+
+/// A sandbox with its whole identifier, so that it can be searched for.
+fn whole(identity: &Identity) -> String {
+    format!("{} {}", identity.container, identity.interface)
+}
+
 /// A sandbox in the words of people.
 pub(crate) fn spoken(record: &Record) -> String {
     let who = match &record.workload {
-        Workload::Plain => format!("container {}", record.identity),
+        Workload::Plain => format!("container {}", whole(&record.identity)),
         Workload::Pod { namespace, name } => {
-            format!("pod {namespace}/{name} ({})", record.identity)
+            format!("pod {namespace}/{name} ({})", whole(&record.identity))
         }
     };
     let addresses: Vec<String> =

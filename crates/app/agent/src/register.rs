@@ -1,6 +1,8 @@
 //! How an agent introduces itself: to the datastore as a Node, and to whoever started it.
 
+use std::io;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
 use api::Kind;
 use host::bounded;
@@ -63,6 +65,24 @@ pub(crate) fn register(store: &Store, name: &str, addresses: &[Cidr]) -> Result<
     Err(Error::Settings(format!("Node {name} was changed by others {TRIES} times in a row")))
 }
 
+/// Whether a Node of this name with these addresses may be written, by the rules that hold for
+/// everybody who writes one.
+pub(crate) fn check(name: &str, addresses: &[Cidr]) -> Result<(), Error> {
+    let object = node_object(None, name, addresses);
+    match model::validate::validate(Kind::Node, &object).first() {
+        None => Ok(()),
+        Some(problem) if problem.path.starts_with("metadata.name") => {
+            let what = format!("{name:?} cannot be the name of a node");
+            let help = "help: --node NAME, of small letters, digits, - and .";
+            Err(Error::Settings(format!("{what}\nwhy: {}\n{help}", problem.message)))
+        }
+        Some(problem) => Err(Error::Settings(format!(
+            "the node {name} cannot be written: {}: {}",
+            problem.path, problem.message
+        ))),
+    }
+}
+
 fn node_object(stored: Option<&Value>, name: &str, addresses: &[Cidr]) -> Value {
     let mut object = stored.filter(|it| it.is_object()).cloned().unwrap_or_else(|| {
         json!({
@@ -87,7 +107,17 @@ fn node_object(stored: Option<&Value>, name: &str, addresses: &[Cidr]) -> Value 
 pub(crate) fn ready() {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let told = UnixDatagram::unbound().and_then(|socket| socket.send_to(b"READY=1", &path));
-    if let Err(error) = told {
-        crate::supervisor::say(&format!("NOTIFY_SOCKET: {error}"));
+    let is_gone = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+    };
+    // Whoever waited for the first start need not be there for the ones after it.
+    if let Err(error) = told
+        && !is_gone(&error)
+    {
+        let why = text::plain_reason(&error);
+        crate::supervisor::say(&format!(
+            "the service manager could not be told that calls are served, {}: {why}",
+            Path::new(&path).display()
+        ));
     }
 }

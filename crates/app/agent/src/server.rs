@@ -67,7 +67,7 @@ fn one(node: &Node, stream: &UnixStream) -> io::Result<()> {
             format!("uid {} may not call the agent", caller.uid.as_raw()),
         ));
     }
-    let (request, netns) = protocol::hear(stream)?;
+    let Some((request, netns)) = protocol::hear(stream)? else { return Ok(()) };
     let question = match request {
         Request::Call(question) => question,
         Request::Inquiry(inquiry) => {

@@ -12,14 +12,15 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use host::events::Events;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::arguments::Arguments;
-use crate::dataplane;
+use crate::{dataplane, register};
 
 /// A child that ran this long was not failing at its start.
 const SOUND: Duration = Duration::from_secs(10);
@@ -32,9 +33,13 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let parsed = match Arguments::try_parse_from(&arguments) {
         Ok(parsed) => parsed,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        Err(error) if error.use_stderr() => {
+            print(&text::usage::plain(&error.render().to_string(), None));
+            return ExitCode::from(2);
+        }
+        Err(answer) => {
+            let _ = answer.print();
+            return ExitCode::SUCCESS;
         }
     };
     let result = match parsed.dataplane {
@@ -44,13 +49,23 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("error: {error}"));
+            let text = format!("error: {error}");
+            match parsed.dataplane.is_some() {
+                true => say(&text),
+                false => print(&(text + "\n")),
+            }
             ExitCode::from(2)
         }
     }
 }
 
+/// The command line of the agent, for help and completion.
+pub fn command_line() -> clap::Command {
+    Arguments::command()
+}
+
 fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane::Error> {
+    register::check(&arguments.node_name(), &arguments.address)?;
     if let Some(rival) = host::rivals::running().first() {
         return Err(dataplane::Error::Rival(rival.clone()));
     }
@@ -60,6 +75,7 @@ fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane:
     let listener = listen(&arguments.run_dir)?;
     let listening = OwnedFd::from(listener);
     let mut pause = Duration::ZERO;
+    let mut noted = None;
     loop {
         let started = Instant::now();
         let mut child = start(&listening, given)?;
@@ -72,6 +88,12 @@ fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane:
             false => (pause * 2).clamp(Duration::from_millis(20), PAUSE_MAX),
         };
         say(&format!("the dataplane ended ({ended}); it starts again in {} ms", pause.as_millis()));
+        // One that fails at every start is noted once.
+        if pause.is_zero() || noted != Some(ended) {
+            let text = format!("the agent's dataplane process ended ({ended}); it starts again");
+            Events::open(arguments.state_dir.join("events.jsonl")).note("restarted", &text);
+            noted = Some(ended);
+        }
         std::thread::sleep(pause);
     }
 }
@@ -122,10 +144,17 @@ pub(crate) fn become_only(folder: &Path, role: &str) -> Result<File, dataplane::
     let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(|why| unusable(folder, why))?;
     let started = Instant::now();
+    let mut is_said = false;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
             Err(Errno::WOULDBLOCK) if started.elapsed() < LOCK_WAIT => {
+                if !std::mem::replace(&mut is_said, true) {
+                    let (path, limit) = (path.display(), LOCK_WAIT.as_secs());
+                    say(&format!(
+                        "another agent holds {path}; waiting up to {limit} s for its end"
+                    ));
+                }
                 std::thread::sleep(Duration::from_millis(10));
             }
             Err(Errno::WOULDBLOCK) => return Err(dataplane::Error::AlreadyRunning(path)),
@@ -134,8 +163,14 @@ pub(crate) fn become_only(folder: &Path, role: &str) -> Result<File, dataplane::
     }
 }
 
-/// A line for the journal of the system.
+/// A line for the log, with the time.
 pub(crate) fn say(line: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = api::schema::utc(i64::try_from(now).unwrap_or(i64::MAX));
+    print(&format!("{now} {line}\n"));
+}
+
+fn print(text: &str) {
     use io::Write;
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }

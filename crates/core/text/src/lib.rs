@@ -18,6 +18,7 @@ pub mod number;
 pub mod patch;
 pub mod table;
 pub mod template;
+pub mod usage;
 pub mod words;
 pub mod yaml;
 

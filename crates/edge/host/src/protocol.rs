@@ -82,13 +82,17 @@ pub fn ask(stream: &UnixStream, question: &Question, netns: Option<&OwnedFd>) ->
     stream.write_all(&body)
 }
 
-/// Receives a question. Descriptors beyond the first are closed.
-pub fn hear(stream: &UnixStream) -> io::Result<(Request, Option<OwnedFd>)> {
+/// Receives a question; none from somebody who connects, says nothing and goes, as those do who
+/// only want to know whether anybody listens. Descriptors beyond the first are closed.
+pub fn hear(stream: &UnixStream) -> io::Result<Option<(Request, Option<OwnedFd>)>> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let got =
         recvmsg(stream, &mut [IoSliceMut::new(&mut length)], &mut beside, RecvFlags::CMSG_CLOEXEC)?;
+    if got.bytes == 0 {
+        return Ok(None);
+    }
     let mut netns = None;
     for message in beside.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
@@ -99,7 +103,7 @@ pub fn hear(stream: &UnixStream) -> io::Result<(Request, Option<OwnedFd>)> {
     if got.bytes < length.len() {
         reader.read_exact(&mut length[got.bytes..])?;
     }
-    Ok((decode(&body(reader, length)?)?, netns))
+    Ok(Some((decode(&body(reader, length)?)?, netns)))
 }
 
 /// Sends an answer.
@@ -152,6 +156,17 @@ fn decode<T: for<'de> Deserialize<'de>>(body: &[u8]) -> io::Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_says_nothing_wants_nothing() {
+        let (caller, agent) = UnixStream::pair().unwrap();
+        drop(caller);
+        assert!(hear(&agent).unwrap().is_none());
+        let (mut caller, agent) = UnixStream::pair().unwrap();
+        caller.write_all(&[0, 0]).unwrap();
+        drop(caller);
+        assert!(hear(&agent).is_err(), "half a question is none");
+    }
 
     #[test]
     fn calls_and_inquiries_are_told_apart() {
