@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::lab::Lab;
-use crate::processes;
+use crate::processes::{self, Process};
 use crate::state::Node;
 
 /// How long an agent may take to be ready.
 const START_WAIT: Duration = Duration::from_secs(30);
 /// How often a child that may have ended is looked at.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a killed agent may go on answering.
+const END_WAIT: Duration = Duration::from_secs(5);
 /// Lines of the log that are shown when an agent does not start.
 const LOG_LINES: usize = 5;
 
@@ -107,12 +109,41 @@ pub(crate) fn is_running(lab: &Lab, node: &str) -> bool {
     std::os::unix::net::UnixStream::connect(socket).is_ok()
 }
 
-/// Kills the agent of a node with everything that it started; how many processes that were.
+/// Whether nobody answers any more: the socket of a killed process lives a moment longer than what
+/// tells whose it is.
+fn falls_silent(lab: &Lab, node: &str) -> bool {
+    let began = Instant::now();
+    while is_running(lab, node) {
+        if began.elapsed() > END_WAIT {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Kills the agent of a node with everything that it started, whoever started it; how many
+/// processes that were.
 pub(crate) fn kill(lab: &Lab, node: &str) -> Result<usize, Failure> {
     let part = part(node);
-    let (ended, left) = processes::end(|| processes::parts(&lab.place, &part));
-    if !left.is_empty() {
-        return Err(Failure::new(format!("the agent of {node} cannot be killed")));
+    let run = lab.place.node(node, "run");
+    let locks = ["supervisor.lock", "dataplane.lock"].map(|lock| run.join(lock));
+    let (ended, left) = processes::end(|| {
+        let is_agent = |process: &Process| {
+            process.part.as_ref() == Some(&part) || processes::holds(process, &locks)
+        };
+        processes::all(&lab.place).into_iter().filter(is_agent).collect()
+    });
+    match left.first() {
+        Some(process) => {
+            let what = format!("the agent of {node} cannot be killed: process {}", process.pid);
+            Err(Failure::new(what))
+        }
+        None if !falls_silent(lab, node) => {
+            let socket = run.join("agent.sock");
+            Err(Failure::new(format!("an agent still answers at {}", socket.display()))
+                .why("it is no process of the lab"))
+        }
+        None => Ok(ended),
     }
-    Ok(ended)
 }

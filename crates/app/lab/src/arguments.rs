@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use serde::{Deserialize, Serialize};
+
+use crate::complete;
 
 /// A cluster in a box: nodes and pods out of network namespaces, with real agents.
 #[derive(Debug, Parser)]
@@ -20,6 +23,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Arguments {
     /// Which lab; several can run side by side
     #[arg(long, global = true, default_value = "default")]
+    #[arg(add = ArgValueCompleter::new(complete::labs))]
     pub(crate) name: String,
     #[command(subcommand)]
     pub(crate) command: Verb,
@@ -65,20 +69,37 @@ pub(crate) enum Verb {
 
 #[derive(Args, Debug)]
 pub(crate) struct Up {
-    /// Number of nodes
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=200))]
-    pub(crate) nodes: u16,
-    /// Pods on each node
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=60))]
-    pub(crate) pods: u16,
-    /// Where the resources live
-    #[arg(long, default_value = "sqlite")]
-    pub(crate) datastore: DatastoreKind,
+    /// Number of nodes [default: 3]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub(crate) nodes: Option<u16>,
+    /// Pods on each node [default: 2]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=60))]
+    pub(crate) pods: Option<u16>,
+    /// Where the resources live [default: sqlite]
+    #[arg(long)]
+    pub(crate) datastore: Option<DatastoreKind>,
     /// IPv6 beside IPv4
     #[arg(long)]
     pub(crate) ipv6: bool,
     #[command(flatten)]
     pub(crate) format: Format,
+}
+
+impl Up {
+    /// How many nodes a new lab gets.
+    pub(crate) fn n_nodes(&self) -> u16 {
+        self.nodes.unwrap_or(3)
+    }
+
+    /// How many pods each of them gets.
+    pub(crate) fn n_pods(&self) -> usize {
+        usize::from(self.pods.unwrap_or(2))
+    }
+
+    /// What keeps the resources of a new lab.
+    pub(crate) fn datastore(&self) -> DatastoreKind {
+        self.datastore.unwrap_or(DatastoreKind::Sqlite)
+    }
 }
 
 /// The datastore of a lab.
@@ -91,9 +112,20 @@ pub(crate) enum DatastoreKind {
     Etcd,
 }
 
+impl DatastoreKind {
+    /// As it is typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Etcd => "etcd",
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Exec {
     /// A pod (n1-web) or a node (n1)
+    #[arg(add = ArgValueCompleter::new(complete::pods_and_nodes))]
     pub(crate) target: String,
     /// The command
     #[arg(required = true, last = true)]
@@ -107,6 +139,7 @@ pub(crate) enum PodVerb {
     /// Remove a pod
     Rm {
         /// The pod (n1-web)
+        #[arg(add = ArgValueCompleter::new(complete::pods))]
         pod: String,
     },
 }
@@ -114,6 +147,7 @@ pub(crate) enum PodVerb {
 #[derive(Args, Debug)]
 pub(crate) struct PodAdd {
     /// The node
+    #[arg(add = ArgValueCompleter::new(complete::nodes))]
     pub(crate) node: String,
     /// The last part of its name: `cache` makes n1-cache [default: the next free one]
     pub(crate) role: Option<String>,
@@ -122,8 +156,10 @@ pub(crate) struct PodAdd {
 #[derive(Args, Debug)]
 pub(crate) struct Test {
     /// Only from this pod
+    #[arg(add = ArgValueCompleter::new(complete::pods))]
     pub(crate) from: Option<String>,
     /// Only to this pod
+    #[arg(add = ArgValueCompleter::new(complete::pods))]
     pub(crate) to: Option<String>,
     #[command(flatten)]
     pub(crate) format: Format,
@@ -134,6 +170,7 @@ pub(crate) struct Break {
     /// What to break
     pub(crate) scenario: Scenario,
     /// The node or pod to break it on [default: the second node, or its first pod]
+    #[arg(add = ArgValueCompleter::new(complete::targets))]
     pub(crate) target: Option<String>,
 }
 

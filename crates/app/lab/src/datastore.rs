@@ -30,7 +30,7 @@ pub(crate) fn check_etcd() -> Result<(), Failure> {
     }
     Err(Failure::new("etcd is not installed: no etcd in PATH").help(
         "apt-get install etcd-server, or dnf install etcd, or a release from \
-         github.com/etcd-io/etcd/releases; margay lab up without --datastore needs none",
+         github.com/etcd-io/etcd/releases; without --datastore none is needed",
     ))
 }
 

@@ -13,6 +13,7 @@ use rustix::mount::UnmountFlags;
 use crate::Outcome;
 use crate::arguments::Format;
 use crate::failure::Failure;
+use crate::lab::flag;
 use crate::place::Place;
 use crate::processes;
 use crate::screen::{Screen, count};
@@ -63,7 +64,7 @@ pub(crate) fn remove(place: &Place) -> Result<Removed, Failure> {
         let pids: Vec<String> = left.iter().map(|process| process.pid.to_string()).collect();
         return Err(Failure::new(format!("processes of the lab {:?} do not end", place.name))
             .why(format!("still there: {}", pids.join(" ")))
-            .help(format!("as the user who made it: margay lab down --name {}", place.name)));
+            .help(format!("as the user who made it: margay lab down{}", flag(&place.name))));
     }
     for path in mounts_below(&place.folder)? {
         rustix::mount::unmount(&path, UnmountFlags::DETACH).map_err(|errno| {

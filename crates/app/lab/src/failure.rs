@@ -10,7 +10,6 @@ pub(crate) struct Failure {
     details: Vec<String>,
     why: Option<String>,
     help: Option<String>,
-    is_closed_pipe: bool,
 }
 
 impl Failure {
@@ -35,11 +34,6 @@ impl Failure {
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
-    }
-
-    /// Whether the reader of our output went away, which is no error of ours.
-    pub(crate) fn is_closed_pipe(&self) -> bool {
-        self.is_closed_pipe
     }
 
     /// The first line without what comes before it, for a list of findings.
@@ -83,7 +77,6 @@ impl From<store::Error> for Failure {
 /// An error of our output; errors of files name the file instead.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        let is_closed_pipe = error.kind() == io::ErrorKind::BrokenPipe;
-        Self { is_closed_pipe, ..Self::new("the output cannot be written").why(error) }
+        Self::new("the output cannot be written").why(error)
     }
 }

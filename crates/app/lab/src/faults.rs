@@ -61,24 +61,23 @@ pub(crate) fn break_command(place: &Place, asked: &Break) -> Result<Outcome, Fai
     Ok(Outcome::Fine)
 }
 
+/// Whether a scenario is about a node, and not about a pod.
+pub(crate) fn is_of_node(scenario: Scenario) -> bool {
+    use Scenario::{AgentKilled, GhostEndpoint, LinkDown, RouteDeleted, TableFlushed};
+    matches!(scenario, AgentKilled | LinkDown | RouteDeleted | TableFlushed | GhostEndpoint)
+}
+
 /// The node or pod that is meant: by default of the second node, as the first is looked at most.
 fn target(lab: &Lab, scenario: Scenario, named: Option<&str>) -> Result<String, Failure> {
-    use Scenario::{AgentKilled, GhostEndpoint, LinkDown, RouteDeleted, TableFlushed};
-    let is_of_node =
-        matches!(scenario, AgentKilled | LinkDown | RouteDeleted | TableFlushed | GhostEndpoint);
+    let is_of_node = is_of_node(scenario);
     let state = &lab.state;
     if let Some(name) = named {
-        let fits = match is_of_node {
-            true => state.node(name).is_some(),
-            false => state.pod(name).is_some(),
-        };
-        let wanted = if is_of_node { "a node" } else { "a pod" };
-        return match fits {
-            true => Ok(name.to_owned()),
-            false => Err(state
-                .unknown(name)
-                .detail(format!("{} is about {wanted}", self::name(scenario)))),
-        };
+        let asking = self::name(scenario);
+        match is_of_node {
+            true => state.wanted_node(&asking, name).map(|_| ())?,
+            false => state.wanted_pod(&asking, name).map(|_| ())?,
+        }
+        return Ok(name.to_owned());
     }
     let node = state.nodes.get(1).or(state.nodes.first());
     let node = node.ok_or_else(|| Failure::new("the lab has no nodes"))?;
@@ -87,7 +86,8 @@ fn target(lab: &Lab, scenario: Scenario, named: Option<&str>) -> Result<String, 
     }
     let pod = state.pods_of(&node.name).next().or(state.pods.first());
     pod.map(|pod| pod.name.clone()).ok_or_else(|| {
-        Failure::new("the lab has no pods").help(format!("margay lab pod add {}", node.name))
+        let flag = flag(&lab.place.name);
+        Failure::new("the lab has no pods").help(format!("margay lab pod add{flag} {}", node.name))
     })
 }
 
@@ -103,6 +103,11 @@ fn cause(lab: &Lab, scenario: Scenario, target: &str) -> Result<Done, Failure> {
     match scenario {
         Scenario::AgentKilled => {
             let n = agents::kill(lab, target)?;
+            if n == 0 {
+                let heal = format!("margay lab heal{}", flag(&lab.place.name));
+                return Err(Failure::new(format!("no agent runs on {target}, so none was killed"))
+                    .help(format!("{heal}     starts it")));
+            }
             let processes = count(n, "process");
             Ok(Done::new(format!("the agent of {target} is killed ({processes})"), Value::Null))
         }
@@ -162,7 +167,14 @@ pub(crate) fn heal_command(place: &Place) -> Result<Outcome, Failure> {
     let n_faults = faults.len();
     let n_started = start_missing(&lab, screen, &faults)?;
     for fault in faults {
-        let (mark, what) = match heal(&mut lab, &fault) {
+        let healed = match is_of_gone(&lab, &fault) {
+            true => {
+                let (name, target) = (name(fault.scenario), &fault.target);
+                Ok(format!("{target} is gone: there is no {name} to heal"))
+            }
+            false => heal(&mut lab, &fault),
+        };
+        let (mark, what) = match healed {
             Ok(what) => (Outcome::Fine, what),
             Err(failure) => {
                 let what = format!("{} {}: {}", name(fault.scenario), fault.target, failure.what());
@@ -222,6 +234,28 @@ fn start_missing(lab: &Lab, screen: Screen, faults: &[Fault]) -> Result<usize, F
     Ok(n_started)
 }
 
+/// Whether a fault was about something that is not there any more.
+fn is_of_gone(lab: &Lab, fault: &Fault) -> bool {
+    // A false record stays in the datastore whatever becomes of the pod that it is like.
+    let leaves_record =
+        matches!(fault.scenario, Scenario::GhostEndpoint | Scenario::DuplicateAddress);
+    let state = &lab.state;
+    let target = &fault.target;
+    !leaves_record && state.node(target).is_none() && state.pod(target).is_none()
+}
+
+/// Forgets the faults of a pod that is removed; the records that it was given are removed too.
+pub(crate) fn forget(lab: &mut Lab, pod: &str) -> Result<(), Failure> {
+    let broken = std::mem::take(&mut lab.state.broken);
+    let (its, others): (Vec<Fault>, Vec<Fault>) =
+        broken.into_iter().partition(|fault| fault.target == pod);
+    lab.state.broken = others;
+    for fault in its.iter().filter(|fault| fault.scenario == Scenario::DuplicateAddress) {
+        records::remove(lab, pod, &fault.saved)?;
+    }
+    Ok(())
+}
+
 fn heal(lab: &mut Lab, fault: &Fault) -> Result<String, Failure> {
     let target = fault.target.as_str();
     match fault.scenario {
@@ -239,7 +273,7 @@ fn heal(lab: &mut Lab, fault: &Fault) -> Result<String, Failure> {
         Scenario::RouteDeleted => routes::restore(lab, target, &fault.saved),
         Scenario::TableFlushed => tables::restored(lab, target, &fault.saved),
         Scenario::InterfaceDeleted => reconnect(lab, target),
-        Scenario::EndpointDeleted => records::restore(lab, target, &fault.saved),
+        Scenario::EndpointDeleted => records::restore(lab, pod(lab, target)?, &fault.saved),
         Scenario::GhostEndpoint | Scenario::DuplicateAddress => {
             records::remove(lab, target, &fault.saved)
         }

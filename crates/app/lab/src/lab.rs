@@ -30,8 +30,10 @@ impl Lab {
         };
         let state = State::read(place)?.ok_or_else(absent)?;
         if !state.is_built {
-            return Err(Failure::new(format!("the lab {:?} was never finished", place.name))
-                .help(format!("margay lab up{}     builds it anew", flag(&place.name))));
+            let flag = flag(&place.name);
+            return Err(Failure::new(format!("the lab {:?} was never finished", place.name)).help(
+                format!("margay lab up{flag}     builds it anew; margay lab down{flag} removes it"),
+            ));
         }
         rootless::enter(place)?;
         let lab = Self { place: place.clone(), state };

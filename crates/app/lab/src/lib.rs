@@ -10,12 +10,15 @@
 mod agents;
 mod arguments;
 mod cni;
+mod complete;
 mod datastore;
 mod down;
 mod exec;
 mod failure;
 mod faults;
+mod guard;
 mod lab;
+mod list;
 mod matrix;
 mod parallel;
 mod ping;
@@ -31,13 +34,14 @@ mod state;
 mod status;
 mod topology;
 mod up;
+mod waiting;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use arguments::{Arguments, PodVerb, Verb};
 use failure::Failure;
@@ -56,6 +60,11 @@ enum Outcome {
     Broken,
 }
 
+/// The command line of the lab, for help and completion.
+pub fn command_line() -> clap::Command {
+    Arguments::command()
+}
+
 /// Runs a command of the lab if the words name one: `lab`, or what the lab runs of itself. The
 /// first word is the name that the program was called by.
 pub fn run(words: &[OsString]) -> Option<ExitCode> {
@@ -66,6 +75,7 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
     let (first, rest) = rest.split_first()?;
     let ended = match first.to_str()? {
         "lab" => return Some(command(rest)),
+        guard::COMMAND => return Some(build(rest)),
         server::COMMAND => server::run(rest),
         rootless::COMMAND => rootless::hold(rest),
         _ => return None,
@@ -74,15 +84,36 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
 }
 
 fn command(rest: &[OsString]) -> ExitCode {
-    let words = std::iter::once(OsStr::new("margay lab")).chain(rest.iter().map(AsRef::as_ref));
-    match Arguments::try_parse_from(words) {
+    match parse(rest) {
+        Ok(Arguments { name, command: Verb::Up(_) }) => {
+            let place = Place::named(&name);
+            place.and_then(|place| guard::run(&place, rest)).unwrap_or_else(failed)
+        }
         Ok(arguments) => finish(dispatch(arguments)),
         Err(error) => {
-            let code = if error.use_stderr() { BROKEN } else { 0 };
-            let _ = error.print();
-            ExitCode::from(code)
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            let complaint = text::usage::plain(&error.render().to_string(), None);
+            let _ = io::stderr().lock().write_all(complaint.as_bytes());
+            ExitCode::from(BROKEN)
         }
     }
+}
+
+fn parse(rest: &[OsString]) -> Result<Arguments, clap::Error> {
+    let own = std::iter::once(OsStr::new("margay lab"));
+    Arguments::try_parse_from(own.chain(rest.iter().map(AsRef::as_ref)))
+}
+
+/// The part of `lab up` that builds.
+fn build(rest: &[OsString]) -> ExitCode {
+    let built = guard::begin().and_then(|()| match parse(rest) {
+        Ok(arguments) => dispatch(arguments),
+        Err(error) => Err(Failure::new(error.to_string())),
+    });
+    finish(built)
 }
 
 fn finish(ended: Result<Outcome, Failure>) -> ExitCode {
@@ -90,12 +121,13 @@ fn finish(ended: Result<Outcome, Failure>) -> ExitCode {
         Ok(Outcome::Fine) => ExitCode::SUCCESS,
         Ok(Outcome::Degraded) => ExitCode::from(DEGRADED),
         Ok(Outcome::Broken) => ExitCode::from(BROKEN),
-        Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
-        Err(failure) => {
-            let _ = write!(io::stderr().lock(), "{failure}");
-            ExitCode::from(BROKEN)
-        }
+        Err(failure) => failed(failure),
     }
+}
+
+fn failed(failure: Failure) -> ExitCode {
+    let _ = write!(io::stderr().lock(), "{failure}");
+    ExitCode::from(BROKEN)
 }
 
 fn dispatch(arguments: Arguments) -> Result<Outcome, Failure> {
@@ -106,7 +138,7 @@ fn dispatch(arguments: Arguments) -> Result<Outcome, Failure> {
         Verb::Pod(PodVerb::Add(add)) => pods::add_command(&place, &add),
         Verb::Pod(PodVerb::Rm { pod }) => pods::remove_command(&place, &pod),
         Verb::Status { format } => status::run(&place, format),
-        Verb::List { format } => status::list(format),
+        Verb::List { format } => list::run(format),
         Verb::Test(test) => matrix::run(&place, &test),
         Verb::Break(fault) => faults::break_command(&place, &fault),
         Verb::Heal => faults::heal_command(&place),

@@ -13,8 +13,9 @@ use crate::lab::Lab;
 use crate::parallel;
 use crate::place::Place;
 use crate::probe::{self, Answer, Protocol, Question};
-use crate::screen::{Screen, seconds};
+use crate::screen::{Screen, count, seconds};
 use crate::state::Pod;
+use crate::waiting::patiently;
 
 /// How long a pod may take to answer: TCP asks a second time after one second.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -48,7 +49,7 @@ pub(crate) fn run(place: &Place, test: &Test) -> Result<Outcome, Failure> {
     let lab = Lab::open(place)?;
     let screen = Screen::detect(test.format);
     for name in [&test.from, &test.to].into_iter().flatten() {
-        lab.state.pod(name).ok_or_else(|| lab.state.unknown(name))?;
+        lab.state.wanted_pod("test", name)?;
     }
     let is_asked = |from: &Pod, to: &Pod| {
         let fits =
@@ -70,7 +71,7 @@ impl Matrix {
         is_asked: impl Fn(&Pod, &Pod) -> bool + Sync,
     ) -> Result<Self, Failure> {
         let pods = lab.state.pods.clone();
-        let asked = parallel::each(&pods, N_WORKERS, |from| -> Result<Vec<Check>, Failure> {
+        let ask = |from: &Pod| -> Result<Vec<Check>, Failure> {
             let questions: Vec<Question> = pods
                 .iter()
                 .filter(|to| to.name != from.name && is_asked(from, to))
@@ -79,7 +80,9 @@ impl Matrix {
             let answers = lab.netns(&from.name)?.enter(|| probe::ask(&questions, patience))?;
             let check = |(question, answer)| Check { from: from.name.clone(), question, answer };
             Ok(questions.into_iter().zip(answers).map(check).collect())
-        });
+        };
+        let what = format!("waiting for the answers of {}", count(pods.len(), "pod"));
+        let asked = patiently(&what, || parallel::each(&pods, N_WORKERS, ask));
         let checks: Result<Vec<Vec<Check>>, Failure> = asked.into_iter().collect();
         Ok(Self { pods, checks: checks?.into_iter().flatten().collect() })
     }

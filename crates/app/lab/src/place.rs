@@ -1,14 +1,19 @@
 //! Where a lab lies: one folder with everything of it, and a lock beside it.
 
-use std::fs::{self, File};
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::waiting::patiently;
 
 /// The variable that names the folder of all labs.
 pub(crate) const VARIABLE: &str = "MARGAY_LAB_DIR";
+/// The file that says that the folder of all labs was made by us.
+const OURS: &str = ".made-for-labs";
 const NAME_LEN_MAX: usize = 32;
 
 /// The folder of one lab. It need not exist.
@@ -42,7 +47,10 @@ impl Place {
         let entries = match fs::read_dir(&base) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(Failure::new(format!("{}: {error}", base.display()))),
+            Err(error) => {
+                let place = Self::named("default")?;
+                return Err(place.unusable(&base, &error));
+            }
         };
         let folders = entries.flatten().filter(|entry| entry.path().is_dir());
         let names = folders.filter_map(|entry| entry.file_name().into_string().ok());
@@ -102,31 +110,89 @@ impl Place {
 
     /// Waits until nobody else changes this lab.
     pub(crate) fn lock(&self) -> Result<Lock, Failure> {
-        self.make(&self.base)?;
+        match self.try_lock()? {
+            Some(lock) => Ok(lock),
+            None => {
+                let what = format!("waiting for another command that changes lab {:?}", self.name);
+                patiently(&what, || self.lock_by(|file| file.lock().map(|()| true)))?
+                    .ok_or_else(|| Failure::new(format!("lab {:?} stays locked", self.name)))
+            }
+        }
+    }
+
+    /// The lock, unless somebody else has it.
+    pub(crate) fn try_lock(&self) -> Result<Option<Lock>, Failure> {
+        self.lock_by(|file| match file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        })
+    }
+
+    fn lock_by(&self, take: impl Fn(&File) -> io::Result<bool>) -> Result<Option<Lock>, Failure> {
+        self.make_base()?;
         let path = self.lock_file();
-        let failed = |error: io::Error| Failure::new(format!("{}: {error}", path.display()));
+        let failed = |error: io::Error| self.unusable(&path, &error);
         loop {
             let options = File::options().create(true).truncate(false).write(true).open(&path);
             let file = options.map_err(failed)?;
-            file.lock().map_err(failed)?;
+            if !take(&file).map_err(failed)? {
+                return Ok(None);
+            }
             // Whoever held the lock before may have removed the file: then this lock is on
             // nothing that others will find.
             let is_current = fs::metadata(&path)
                 .and_then(|there| Ok(there.ino() == file.metadata()?.ino()))
                 .unwrap_or(false);
             if is_current {
-                return Ok(Lock { _file: file });
+                return Ok(Some(Lock { _file: file }));
             }
         }
     }
 
-    /// Removes the lock file, and the folders of all labs if this was the last.
+    /// Makes the folder of all labs, and notes in it that it is ours to remove again, with the
+    /// uppermost folder that had to be made for it.
+    fn make_base(&self) -> Result<(), Failure> {
+        if self.base.exists() {
+            return Ok(());
+        }
+        let missing = self.base.ancestors().take_while(|folder| !folder.exists()).last();
+        let uppermost = missing.unwrap_or(&self.base).as_os_str().as_bytes().to_vec();
+        self.make(&self.base)?;
+        let note = self.base.join(OURS);
+        fs::write(&note, uppermost).map_err(|error| self.unusable(&note, &error))
+    }
+
+    /// Removes the lock file, and the folders that were made for labs if this was the last.
     pub(crate) fn forget(&self, _held: &Lock) {
         let _ = fs::remove_file(self.lock_file());
-        let _ = fs::remove_dir(&self.base);
-        if self.base.ends_with("margay/lab") {
-            let _ = self.base.parent().map(fs::remove_dir);
+        let note = self.base.join(OURS);
+        let Ok(uppermost) = fs::read(&note) else { return };
+        let is_last = fs::read_dir(&self.base).is_ok_and(|entries| entries.count() == 1);
+        if !is_last || fs::remove_file(&note).is_err() {
+            return;
         }
+        let uppermost = Path::new(OsStr::from_bytes(&uppermost));
+        let ours = self.base.ancestors().take_while(|folder| folder.starts_with(uppermost));
+        for folder in ours {
+            // One that somebody else uses by now stays.
+            if fs::remove_dir(folder).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Says that a file of the lab cannot be used, and whose it is.
+    pub(crate) fn unusable(&self, path: &Path, error: &io::Error) -> Failure {
+        if error.kind() != io::ErrorKind::PermissionDenied {
+            return Failure::new(format!("{}: {}", path.display(), text::plain_reason(error)));
+        }
+        let owner = path.ancestors().find_map(|folder| fs::metadata(folder).ok());
+        let owner = owner.map_or(String::new(), |found| format!(", of the user {}", found.uid()));
+        let what = format!("lab {:?} is not yours{owner}: {}", self.name, path.display());
+        Failure::new(what).why(text::plain_reason(error)).help(format!(
+            "run the command as that user (sudo), or keep your labs elsewhere: {VARIABLE}=DIR"
+        ))
     }
 }
 

@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 use kernel::Netns;
 
 use crate::Outcome;
+use crate::agents;
 use crate::arguments::{Format, PodAdd};
 use crate::cni;
 use crate::failure::Failure;
-use crate::lab::Lab;
+use crate::faults;
+use crate::lab::{Lab, flag};
 use crate::place::{self, Place};
 use crate::processes;
 use crate::screen::Screen;
 use crate::server;
 use crate::state::{Node, Pod};
 use crate::topology;
+use crate::waiting::patiently;
 
 /// The first pods of a node, by what they might do.
 const ROLES: [&str; 10] =
@@ -47,6 +50,10 @@ pub(crate) fn fresh_container(name: &str) -> String {
 
 /// Makes a pod; how long the CNI call took comes with it.
 pub(crate) fn start(lab: &Lab, planned: &Pod) -> Result<(Pod, Duration), Failure> {
+    if lab.place.namespace(&planned.name).exists() {
+        // No pod of the lab has it: somebody was interrupted, or made it by hand.
+        stop(lab, &planned.name)?;
+    }
     topology::namespace(lab, &planned.name)?;
     serve(lab, &planned.name)?;
     connect(lab, planned)
@@ -89,17 +96,26 @@ pub(crate) fn stop(lab: &Lab, name: &str) -> Result<(), Failure> {
 /// `lab pod add`.
 pub(crate) fn add_command(place: &Place, add: &PodAdd) -> Result<Outcome, Failure> {
     let (mut lab, _lock) = Lab::open_to_change(place)?;
-    let node = lab.state.node(&add.node).cloned().ok_or_else(|| lab.state.unknown(&add.node))?;
+    let node = lab.state.wanted_node("pod add", &add.node)?.clone();
+    if !agents::is_running(&lab, &node.name) {
+        let what = format!("the agent of {} does not run; it connects the pods", node.name);
+        return Err(Failure::new(what).help(format!("margay lab heal{}", flag(&place.name))));
+    }
+    discard_begun(&mut lab)?;
     let role = match &add.role {
         Some(role) => chosen(&lab, &node, role)?,
         None => next_role(&lab, &node),
     };
     let pod = planned(&node.name, &role);
-    let made = start(&lab, &pod).inspect_err(|_| {
-        // The error above says what is wrong; what is left of the attempt would only add to it.
-        let _ = stop(&lab, &pod.name);
-    });
-    let (pod, took) = made?;
+    lab.state.begun = Some(pod.clone());
+    lab.save()?;
+    let made =
+        patiently(&format!("CNI ADD of {} on {}", pod.name, node.name), || start(&lab, &pod));
+    let (pod, took) = made.inspect_err(|_| {
+        // The error says what is wrong; what is left of the attempt would only add to it.
+        let _ = discard_begun(&mut lab);
+    })?;
+    lab.state.begun = None;
     let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
     let screen = Screen::detect(Format::default());
     let line = format!(
@@ -115,6 +131,20 @@ pub(crate) fn add_command(place: &Place, add: &PodAdd) -> Result<Outcome, Failur
     lab.save()?;
     screen.say(&line)?;
     Ok(Outcome::Fine)
+}
+
+/// Takes back a pod whose making was begun and not ended.
+fn discard_begun(lab: &mut Lab) -> Result<(), Failure> {
+    let Some(pod) = lab.state.begun.take() else { return Ok(()) };
+    let flag = flag(&lab.place.name);
+    patiently(&format!("taking back {}, which was never finished", pod.name), || {
+        if lab.place.namespace(&pod.name).exists() {
+            cni::del(lab, &pod)?;
+        }
+        stop(lab, &pod.name)
+    })
+    .map_err(|failure| failure.help(format!("margay lab heal{flag}     and once more")))?;
+    lab.save()
 }
 
 fn node_number(nodes: &[Node], name: &str) -> u16 {
@@ -141,12 +171,21 @@ fn next_role(lab: &Lab, node: &Node) -> String {
 /// `lab pod rm`.
 pub(crate) fn remove_command(place: &Place, name: &str) -> Result<Outcome, Failure> {
     let (mut lab, _lock) = Lab::open_to_change(place)?;
-    let pod = lab.state.pod(name).cloned().ok_or_else(|| lab.state.unknown(name))?;
-    cni::del(&lab, &pod)?;
+    let pod = lab.state.wanted_pod("pod rm", name)?.clone();
+    let screen = Screen::detect(Format::default());
+    if !agents::is_running(&lab, &pod.node) {
+        screen.say(&format!(
+            "{} the agent of {} does not run: the plugin waits for it up to 20 s, and then leaves \
+             it the rest\n",
+            screen.mark(Outcome::Degraded),
+            pod.node
+        ))?;
+    }
+    patiently(&format!("CNI DEL of {name} on {}", pod.node), || cni::del(&lab, &pod))?;
     stop(&lab, name)?;
+    faults::forget(&mut lab, name)?;
     lab.state.pods.retain(|pod| pod.name != name);
     lab.save()?;
-    let screen = Screen::detect(Format::default());
     screen.say(&format!("{} {name} is gone\n", screen.mark(Outcome::Fine)))?;
     Ok(Outcome::Fine)
 }

@@ -106,11 +106,11 @@ pub(crate) fn all(place: &Place) -> Vec<Process> {
     found
 }
 
-/// The processes that are this part of the lab.
-pub(crate) fn parts(place: &Place, part: &str) -> Vec<Process> {
-    let mut found = all(place);
-    found.retain(|process| process.part.as_deref() == Some(part));
-    found
+/// Whether a process has one of these files open.
+pub(crate) fn holds(process: &Process, files: &[PathBuf]) -> bool {
+    let entries = fs::read_dir(format!("/proc/{}/fd", process.pid)).into_iter().flatten();
+    let opened = entries.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    opened.into_iter().any(|file| files.contains(&file))
 }
 
 /// Processes that run in this namespace, but this one.

@@ -18,7 +18,7 @@ pub(crate) fn check() -> Result<(), Failure> {
     if !missing.is_empty() {
         return Err(Failure::new("a lab needs the rights of root")
             .why(format!("this process is root without {}", missing.join(", ")))
-            .help("in a container: start it with --privileged; or run margay lab up as an ordinary user"));
+            .help("in a container: start it with --privileged; or run the command as an ordinary user"));
     }
     let netns = Netns::create().map_err(|error| {
         let failure = Failure::new("this kernel gives out no network namespace").why(&error);

@@ -13,6 +13,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use rustix::mount::MountPropagationFlags;
 
 use crate::failure::Failure;
+use crate::lab::flag;
 use crate::place::Place;
 use crate::processes::{self, Process};
 
@@ -32,7 +33,7 @@ pub(crate) fn enter(place: &Place) -> Result<(), Failure> {
         Some(process) => join(process).map_err(|error| {
             Failure::new(format!("the namespaces of the lab {:?} cannot be entered", place.name))
                 .why(error)
-                .help(format!("margay lab down --name {}", place.name))
+                .help(format!("margay lab down{}", flag(&place.name)))
         }),
         None => Ok(()),
     }
@@ -54,7 +55,7 @@ pub(crate) fn start(place: &Place) -> Result<(), Failure> {
         let mut why = String::new();
         let _ = child.stderr.take().map(|mut err| err.read_to_string(&mut why));
         let _ = child.wait();
-        return Err(refused(why.trim()));
+        return Err(refused(place, why.trim()));
     }
     let pid = i32::try_from(child.id()).map_err(|error| failed(io::Error::other(error)))?;
     join(&Process { pid, part: None }).map_err(failed)
@@ -99,7 +100,7 @@ pub(crate) fn hold(_words: &[OsString]) -> Result<(), Failure> {
 }
 
 /// Why this user may not have a user namespace, as far as the kernel's settings tell.
-fn refused(why: &str) -> Failure {
+fn refused(place: &Place, why: &str) -> Failure {
     const SETTINGS: [(&str, &str, &str); 3] = [
         ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
         ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
@@ -119,10 +120,9 @@ fn refused(why: &str) -> Failure {
             fix = Some(setting);
         }
     }
+    let up = format!("sudo margay lab up{}", flag(&place.name));
     match fix {
-        Some(setting) => {
-            failure.help(format!("sudo margay lab up     or: sudo sysctl -w {setting}"))
-        }
-        None => failure.help("sudo margay lab up"),
+        Some(setting) => failure.help(format!("{up}     or: sudo sysctl -w {setting}")),
+        None => failure.help(up),
     }
 }

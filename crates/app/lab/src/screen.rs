@@ -67,9 +67,7 @@ impl Screen {
         if self.is_structured() {
             return Ok(());
         }
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+        write(text)
     }
 
     /// Prints the answer for programs; nothing where people read.
@@ -79,7 +77,7 @@ impl Screen {
             Some(Structured::Yaml) => text::yaml::to_string(answer),
             None => return Ok(()),
         };
-        io::stdout().lock().write_all(text.as_bytes())
+        write(&text)
     }
 
     /// Begins a step that may take a while.
@@ -99,6 +97,16 @@ impl Screen {
         let headings: Vec<String> = headings.iter().map(|cell| (*cell).to_owned()).collect();
         let (table, left_out) = text::table::render(&headings, rows, self.width);
         table + &left_out.map_or(String::new(), |line| line + "\n")
+    }
+}
+
+/// Writes to standard output. A reader who went away has read enough: what a command does must not
+/// stop half way because nobody looks on.
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
     }
 }
 

@@ -7,11 +7,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use kernel::Mac;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::arguments::{DatastoreKind, Scenario};
 use crate::failure::Failure;
+use crate::lab::flag;
 use crate::place::Place;
+
+/// As many names as help somebody who mistyped one.
+const SHOWN_MAX: usize = 12;
 
 /// A lab as it was built and changed since.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,6 +31,9 @@ pub(crate) struct State {
     pub(crate) pods: Vec<Pod>,
     /// What was broken on purpose and not healed yet, oldest first.
     pub(crate) broken: Vec<Fault>,
+    /// A pod whose making was begun and not ended: a command that was interrupted left it.
+    #[serde(default)]
+    pub(crate) begun: Option<Pod>,
 }
 
 /// A node.
@@ -55,6 +62,18 @@ pub(crate) struct Fault {
     pub(crate) scenario: Scenario,
     pub(crate) target: String,
     pub(crate) saved: Value,
+}
+
+impl Fault {
+    /// What is broken, for programs; what healing needs is no business of theirs.
+    pub(crate) fn json(&self) -> Value {
+        json!({"scenario": self.scenario, "target": self.target})
+    }
+}
+
+/// Seconds since 1970, in RFC 3339.
+pub(crate) fn utc(seconds: u64) -> String {
+    api::schema::utc(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
 impl Node {
@@ -100,7 +119,7 @@ impl State {
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Failure::new(format!("{}: {error}", path.display()))),
+            Err(error) => return Err(place.unusable(&path, &error)),
         };
         let state = text::json::parse(&bytes)
             .map_err(|error| error.to_string())
@@ -108,7 +127,25 @@ impl State {
         state.map(Some).map_err(|why| {
             Failure::new(format!("{} cannot be read", path.display()))
                 .why(why)
-                .help(format!("margay lab down --name {}     (needs no state)", place.name))
+                .help(format!("margay lab down{}     (needs no state)", flag(&place.name)))
+        })
+    }
+
+    /// The lab for programs.
+    pub(crate) fn json(&self) -> Value {
+        let nodes = self.nodes.iter().map(|node| {
+            let addresses = node.addresses(self.ipv6).into_iter().map(|net| net.addr());
+            json!({"name": node.name, "addresses": addresses.collect::<Vec<_>>()})
+        });
+        let broken = self.broken.iter().map(Fault::json);
+        json!({
+            "lab": self.name,
+            "since": utc(self.since),
+            "datastore": self.datastore,
+            "ipv6": self.ipv6,
+            "nodes": nodes.collect::<Vec<_>>(),
+            "pods": self.pods,
+            "brokenOnPurpose": broken.collect::<Vec<_>>(),
         })
     }
 
@@ -154,15 +191,47 @@ impl State {
         self.pods.iter().filter(move |pod| pod.node == node)
     }
 
+    /// The node of that name; `asking` is the command that wants one.
+    pub(crate) fn wanted_node(&self, asking: &str, name: &str) -> Result<&Node, Failure> {
+        self.node(name).ok_or_else(|| match self.pod(name) {
+            Some(_) => {
+                let known = self.nodes.iter().map(|node| node.name.as_str());
+                Failure::new(format!("{name} is a pod; {asking} wants a node"))
+                    .help(format!("the nodes are {}", shown(known)))
+            }
+            None => self.unknown(name),
+        })
+    }
+
+    /// The pod of that name; `asking` is the command that wants one.
+    pub(crate) fn wanted_pod(&self, asking: &str, name: &str) -> Result<&Pod, Failure> {
+        self.pod(name).ok_or_else(|| match self.node(name) {
+            Some(_) => {
+                let failure = Failure::new(format!("{name} is a node; {asking} wants a pod"));
+                let known = self.pods_of(name).map(|pod| pod.name.as_str());
+                match shown(known).as_str() {
+                    "" => failure.help(format!("margay lab pod add{} {name}", flag(&self.name))),
+                    known => failure.help(format!("the pods of {name} are {known}")),
+                }
+            }
+            None => self.unknown(name),
+        })
+    }
+
     /// There is nothing of that name in the lab.
     pub(crate) fn unknown(&self, name: &str) -> Failure {
-        let mut known: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
-        known.extend(self.pods.iter().map(|pod| pod.name.as_str()));
-        let shown = known.iter().take(12).copied().collect::<Vec<_>>().join(" ");
-        let more = if known.len() > 12 { " …" } else { "" };
+        let nodes = self.nodes.iter().map(|node| node.name.as_str());
+        let known = nodes.chain(self.pods.iter().map(|pod| pod.name.as_str()));
         Failure::new(format!("there is no {name} in the lab {:?}", self.name))
-            .help(format!("there are {shown}{more}"))
+            .help(format!("there are {}", shown(known)))
     }
+}
+
+/// Some names, and whether there are more.
+fn shown<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let more = if names.len() > SHOWN_MAX { " …" } else { "" };
+    names.iter().take(SHOWN_MAX).copied().collect::<Vec<_>>().join(" ") + more
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `lab status` and `lab list`.
+//! `lab status`.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -21,7 +21,7 @@ use crate::place::Place;
 use crate::pods;
 use crate::processes;
 use crate::screen::{Screen, age, count};
-use crate::state::{Node, Pod, State};
+use crate::state::{Fault, Node, Pod, utc};
 use crate::topology;
 
 /// How long an agent may take to say how it is.
@@ -211,13 +211,13 @@ fn as_json(lab: &Lab, nodes: &[NodeStatus<'_>], matrix: &Matrix, problems: &[Pro
     json!({
         "lab": lab.place.name,
         "folder": lab.place.folder,
-        "since": state.since,
+        "since": utc(state.since),
         "datastore": state.datastore,
         "ipv6": state.ipv6,
         "nodes": nodes.collect::<Vec<_>>(),
         "pods": state.pods,
         "pairs": {"answering": fine, "all": all},
-        "brokenOnPurpose": state.broken,
+        "brokenOnPurpose": state.broken.iter().map(Fault::json).collect::<Vec<_>>(),
         "problems": problems.collect::<Vec<_>>(),
     })
 }
@@ -273,33 +273,7 @@ fn shown(pod: &Pod) -> String {
     }
 }
 
-fn seconds_since(time: u64) -> u64 {
+pub(crate) fn seconds_since(time: u64) -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs()).saturating_sub(time)
-}
-
-/// `lab list`.
-pub(crate) fn list(format: Format) -> Result<Outcome, Failure> {
-    let screen = Screen::detect(format);
-    let mut rows = Vec::new();
-    let mut values = Vec::new();
-    for place in Place::all()? {
-        // A lab that cannot be read is still one that can be removed.
-        let state = State::read(&place).ok().flatten().filter(|state| state.is_built);
-        let cell = |of: &dyn Fn(&State) -> String| state.as_ref().map_or("-".to_owned(), of);
-        rows.push(vec![
-            place.name.clone(),
-            cell(&|state| state.nodes.len().to_string()),
-            cell(&|state| state.pods.len().to_string()),
-            cell(&|state| age(seconds_since(state.since))),
-            place.folder.display().to_string(),
-        ]);
-        values.push(json!({"lab": place.name, "folder": place.folder, "state": state}));
-    }
-    screen.answer(&Value::Array(values))?;
-    match rows.is_empty() {
-        true => screen.say("there is no lab; margay lab up makes one\n")?,
-        false => screen.say(&screen.table(&["NAME", "NODES", "PODS", "AGE", "FOLDER"], &rows))?,
-    }
-    Ok(Outcome::Fine)
 }

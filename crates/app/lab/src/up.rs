@@ -43,9 +43,6 @@ pub(crate) fn run(place: &Place, up: &Up) -> Result<Outcome, Failure> {
     if place.folder.exists() {
         down::remove(place)?;
     }
-    if up.datastore == DatastoreKind::Etcd {
-        datastore::check_etcd()?;
-    }
     let ground = lay_ground(place, up, screen).inspect_err(|_| {
         // So early there is nothing to look at; the error says it all.
         let _ = down::remove(place);
@@ -68,20 +65,48 @@ fn running(place: &Place, up: &Up, screen: Screen) -> Result<Option<Outcome>, Fa
     let nodes = count(state.nodes.len(), "node");
     let pods = count(state.pods.len(), "pod");
     let since = age(now().saturating_sub(state.since));
-    let mark = screen.mark(Outcome::Fine);
     let name = &place.name;
-    screen.answer(&json!({"lab": name, "state": state, "isNew": false}))?;
+    let missed = missed(state, up);
+    let outcome = if missed.is_empty() { Outcome::Fine } else { Outcome::Degraded };
+    let mark = screen.mark(outcome);
+    let mut answer = state.json();
+    answer["isNew"] = false.into();
+    answer["otherwiseThanAsked"] = json!(missed);
+    screen.answer(&answer)?;
     screen.say(&format!("{mark} lab {name:?} is up already: {nodes}, {pods}, since {since}\n"))?;
-    let is_other = state.nodes.len() != usize::from(up.nodes)
-        || state.datastore != up.datastore
-        || state.ipv6 != up.ipv6;
-    if is_other {
+    if !missed.is_empty() {
         let flag = flag(name);
         screen.say(&format!(
-            "  it was built otherwise than asked for now; to change that: margay lab down{flag}\n"
+            "  but not as asked for: {}\nfix: margay lab down{flag}     and up again, or another \
+             lab beside it: --name NAME\n",
+            missed.join(", ")
         ))?;
     }
-    Ok(Some(Outcome::Fine))
+    Ok(Some(outcome))
+}
+
+/// What was asked for by name and is otherwise in a lab that is there.
+fn missed(state: &State, up: &Up) -> Vec<String> {
+    let mut missed = Vec::new();
+    if let Some(nodes) = up.nodes.map(usize::from)
+        && nodes != state.nodes.len()
+    {
+        missed.push(format!("--nodes {nodes} (it has {})", state.nodes.len()));
+    }
+    if let Some(pods) = up.pods.map(usize::from)
+        && state.nodes.iter().any(|node| state.pods_of(&node.name).count() != pods)
+    {
+        missed.push(format!("--pods {pods} (it has {} in all)", state.pods.len()));
+    }
+    if let Some(datastore) = up.datastore
+        && datastore != state.datastore
+    {
+        missed.push(format!("--datastore (it has {})", state.datastore.name()));
+    }
+    if up.ipv6 && !state.ipv6 {
+        missed.push("--ipv6 (it has IPv4 only)".to_owned());
+    }
+    missed
 }
 
 fn now() -> u64 {
@@ -92,16 +117,20 @@ fn now() -> u64 {
 /// The folder, the right to make namespaces, and the fabric.
 fn lay_ground(place: &Place, up: &Up, screen: Screen) -> Result<Lab, Failure> {
     let step = screen.step("fabric");
+    if up.datastore() == DatastoreKind::Etcd {
+        datastore::check_etcd()?;
+    }
     prepare(place)?;
     let state = State {
         name: place.name.clone(),
         is_built: false,
         since: now(),
-        datastore: up.datastore,
+        datastore: up.datastore(),
         ipv6: up.ipv6,
-        nodes: (1..=up.nodes).map(Node::new).collect(),
+        nodes: (1..=up.n_nodes()).map(Node::new).collect(),
         pods: Vec::new(),
         broken: Vec::new(),
+        begun: None,
     };
     let lab = Lab { place: place.clone(), state };
     lab.save()?;
@@ -111,13 +140,13 @@ fn lay_ground(place: &Place, up: &Up, screen: Screen) -> Result<Lab, Failure> {
 }
 
 fn populate(lab: &mut Lab, up: &Up, screen: Screen) -> Result<Matrix, Failure> {
-    if up.datastore == DatastoreKind::Etcd {
+    if up.datastore() == DatastoreKind::Etcd {
         let step = screen.step("etcd");
         datastore::start_etcd(lab)?;
         step.done(Outcome::Fine, "etcd", datastore::ENDPOINT)?;
     }
     make_nodes(lab, screen)?;
-    lab.state.pods = make_pods(lab, usize::from(up.pods), screen)?;
+    lab.state.pods = make_pods(lab, up.n_pods(), screen)?;
     lab.state.is_built = true;
     lab.save()?;
     settle(lab, screen)
@@ -205,8 +234,10 @@ fn settle(lab: &Lab, screen: Screen) -> Result<Matrix, Failure> {
 
 fn report(lab: &Lab, matrix: &Matrix, screen: Screen, took: Duration) -> Result<(), Failure> {
     let name = &lab.place.name;
-    let mut answer = matrix.json(lab);
-    answer["state"] = serde_json::to_value(&lab.state).unwrap_or_default();
+    let mut answer = lab.state.json();
+    for (name, value) in matrix.json(lab).as_object_mut().into_iter().flatten() {
+        answer[name.as_str()] = value.take();
+    }
     answer["isNew"] = true.into();
     answer["milliseconds"] = json!(u64::try_from(took.as_millis()).ok());
     screen.answer(&answer)?;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Done, until};
+use crate::harness::{Done, Running, until};
 use crate::member;
 
 /// An ordinary user.
@@ -226,7 +226,126 @@ fn what_is_broken_shows_and_heals() {
     labs.lab("heal").ok().says(&["n1-web is connected again"]);
     labs.lab("status").ok();
     labs.lab("heal").ok().says(&["nothing is broken on purpose"]);
-    labs.lab("break agent-killed n1-web").refused(&["agent-killed is about a node"]);
+    let pod = "n1-web is a pod; agent-killed wants a node";
+    labs.lab("break agent-killed n1-web").refused(&[pod, "help: the nodes are n1 n2"]);
+    labs.lab("break interface-deleted n1").refused(&["n1 is a node", "wants a pod", "n1-web"]);
+    labs.lab("test n1").refused(&["n1 is a node; test wants a pod", "n1-web n1-db"]);
+    labs.lab("pod rm n1").refused(&["n1 is a node; pod rm wants a pod"]);
+}
+
+#[test]
+fn a_reader_who_leaves_does_not_stop_the_building() {
+    let Some(labs) = Labs::of_root() else { return };
+    let mut up = labs.command(&["up", "--nodes", "2", "--pods", "1"]);
+    let mut up = up.stdout(Stdio::piped()).spawn().unwrap();
+    drop(up.stdout.take());
+    assert_eq!(up.wait().unwrap().code(), Some(0));
+    labs.lab("test").ok().says(&["1/1 pairs"]);
+}
+
+#[test]
+fn an_interrupted_up_leaves_nothing_and_says_so() {
+    let Some(labs) = Labs::of_root() else { return };
+    let mut up = Running::start(labs.command(&["up", "--nodes", "60"]));
+    let namespaces = labs.folder().join("default/netns");
+    until("some nodes", || fs::read_dir(&namespaces).is_ok_and(|entries| entries.count() > 2));
+    let pid = i32::try_from(up.child.id()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(up.child.wait().unwrap().code(), Some(2));
+    up.until_complains("lab up was interrupted (by Ctrl-C)");
+    up.until_complains("nothing is left of lab \"default\"");
+    labs.is_clean("default");
+    assert!(!labs.folder().exists(), "what was made for labs is gone with the last one");
+}
+
+#[test]
+fn a_lab_is_not_rebuilt_by_asking_for_another() {
+    let Some(labs) = Labs::of_root() else { return };
+    // A folder that was there before is not ours to remove.
+    fs::create_dir(labs.folder()).unwrap();
+    labs.lab("up --nodes 1 --pods 0 --name x").ok();
+    labs.lab("up --name x").ok().says(&["is up already: 1 node, 0 pods"]);
+    let other = labs.lab("up --name x --nodes 2 --ipv6").code(1);
+    other.says(&["--nodes 2 (it has 1)", "--ipv6", "fix: margay lab down --name x"]);
+    let (_, list) = labs.json("list");
+    assert_eq!((&list["labs"][0]["name"], &list["labs"][0]["nodes"]), (&"x".into(), &1.into()));
+    let (_, status) = labs.json("status --name x");
+    for since in [&list["labs"][0]["since"], &status["since"]] {
+        let since = since.as_str().unwrap();
+        assert!(since.starts_with("20") && since.ends_with('Z'), "{since}");
+    }
+    let hint = labs.lab("break --name x interface-deleted");
+    hint.refused(&["the lab has no pods", "help: margay lab pod add --name x n1"]);
+    labs.lab("upp").refused(&["unrecognized subcommand", "help: "]);
+    labs.lab("down --all").ok();
+    assert_eq!(fs::read_dir(labs.folder()).unwrap().count(), 0);
+}
+
+#[test]
+fn faults_of_a_pod_go_with_it() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2 --pods 1").ok();
+    let records = || {
+        let done = labs.lab("exec n1 -- margay get wep -A -o json").code(0);
+        serde_json::from_str::<Value>(&done.out).unwrap()["items"].as_array().unwrap().len()
+    };
+    labs.lab("break endpoint-deleted n2-web").ok();
+    labs.lab("break interface-deleted n2-web").ok();
+    labs.lab("heal").ok().says(&["n2-web is connected again"]);
+    assert_eq!(records(), 2, "the record of the sandbox that is gone does not come back");
+    labs.lab("break duplicate-address n1-web").ok();
+    labs.lab("break endpoint-deleted n1-web").ok();
+    labs.lab("break interface-deleted n1-web").ok();
+    labs.lab("pod rm n1-web").ok();
+    labs.lab("heal").ok().says(&["nothing is broken on purpose"]);
+    assert_eq!(records(), 1);
+}
+
+#[test]
+fn an_agent_is_killed_whoever_started_it() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 1 --pods 1").ok();
+    labs.lab("break agent-killed").ok();
+    labs.lab("break agent-killed").refused(&["no agent runs on n1", "help: margay lab heal"]);
+    // Nobody waits for one that does not run.
+    let refused = labs.lab("pod add n1").refused(&["the agent of n1 does not run"]);
+    refused.complains(&["help: margay lab heal"]);
+    let words = ["exec", "n1", "--", "margay", "agent", "--address", "172.30.0.11/24"];
+    let agent = Running::start(labs.command(&words));
+    agent.until_complains("serves node n1: address 172.30.0.11/24, store /");
+    let second = Running::start(labs.command(&words));
+    second.until_complains("another agent holds ");
+    drop(second);
+    labs.lab("break agent-killed").ok().says(&["the agent of n1 is killed (2 processes)"]);
+    labs.lab("heal").ok().says(&["the agent of n1 runs again"]);
+    // What an interrupted command left is no obstacle.
+    fs::write(labs.folder().join("default/netns/n1-db"), "").unwrap();
+    labs.lab("pod add n1").ok().says(&["n1-db has 10.65."]);
+    let log = fs::read_to_string(labs.folder().join("default/nodes/n1/log/agent.log")).unwrap();
+    assert!(!log.contains("was not served") && !log.contains("NOTIFY_SOCKET"), "{log}");
+    assert!(log.lines().all(|line| line.starts_with("20")), "{log}");
+}
+
+#[test]
+fn what_belongs_to_others_is_said_to() {
+    let Some(labs) = Labs::of_nobody() else { return };
+    std::os::unix::fs::chown(labs.folder(), Some(0), Some(0)).unwrap();
+    let denied = labs.lab("up").refused(&["lab \"default\" is not yours, of the user 0"]);
+    denied.complains(&["why: permission denied", "help: ", "MARGAY_LAB_DIR=DIR"]);
+    let store = labs.dir.path().join("store.db");
+    let get = |user: u32| {
+        let mut command = Command::new(&labs.binary);
+        command.args(["get", "nodes", "--store"]).arg(&store).env_clear().env("HOME", "/");
+        Done::from(command.uid(user).current_dir("/").output().unwrap())
+    };
+    let mut apply = Command::new(&labs.binary);
+    apply.args(["ipam", "configure", "--strictaffinity=true", "--store"]).arg(&store);
+    apply.env("MARGAY_STATE_DIR", labs.dir.path().join("state"));
+    Done::from(apply.output().unwrap()).code(0);
+    get(0).code(0);
+    let denied = get(NOBODY).refused(&["store.db: permission denied: it is the user 0's"]);
+    denied.complains(&["help: run it as the user whose store it is"]);
 }
 
 #[test]

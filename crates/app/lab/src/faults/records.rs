@@ -26,8 +26,13 @@ pub(super) fn delete(lab: &Lab, pod: &Pod) -> Result<Value, Failure> {
 }
 
 /// Puts a record back, unless the agent has done so.
-pub(super) fn restore(lab: &Lab, name: &str, saved: &Value) -> Result<String, Failure> {
+pub(super) fn restore(lab: &Lab, pod: &Pod, saved: &Value) -> Result<String, Failure> {
     let (key, value) = saved_entry(saved)?;
+    let name = &pod.name;
+    let record = text::json::parse(value.as_bytes()).unwrap_or_default();
+    if record["spec"]["interfaceName"] != pod.interface.as_str() {
+        return Ok(format!("{name} has a new sandbox since: its old record stays deleted"));
+    }
     let began = Instant::now();
     while began.elapsed() < AGENT_WAIT {
         if exists(lab, &key)? {

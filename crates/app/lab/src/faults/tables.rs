@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kernel::Errno;
-use kernel::nft::{Batch, Nft};
+use kernel::nft::{Batch, Nft, Table};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -16,21 +16,29 @@ const AGENT_WAIT: Duration = Duration::from_secs(3);
 /// Deletes every table of a node, as `nft flush ruleset` does.
 pub(super) fn flush(lab: &Lab, node: &str) -> Result<Value, Failure> {
     let mut nft = Nft::in_netns(&lab.netns(node)?)?;
-    let mut deleted = Vec::new();
-    for table in nft.tables()? {
-        let mut batch = Batch::new();
-        batch.delete_table(&table.id);
-        match nft.commit(&batch) {
-            Ok(()) => deleted.push(table.id.name.clone()),
-            // A table with an owner is not deleted by others: not by `nft flush ruleset` either.
-            Err(error) if error.errno() == Some(Errno::PERM) => {}
-            Err(error) => return Err(error.into()),
+    let tables = nft.tables()?;
+    // All at once, as `nft flush ruleset` does; one by one where some of them cannot be deleted.
+    let mut deleted = delete(&mut nft, &tables)?;
+    if deleted.is_empty() {
+        for table in tables {
+            deleted.extend(delete(&mut nft, std::slice::from_ref(&table))?);
         }
     }
     if deleted.is_empty() {
         return Err(Failure::new(format!("{node} has no table that can be flushed")));
     }
     Ok(json!(deleted))
+}
+
+/// Deletes tables in one transaction; none of them if one has an owner, whose alone it is.
+fn delete(nft: &mut Nft, tables: &[Table]) -> Result<Vec<String>, Failure> {
+    let mut batch = Batch::new();
+    tables.iter().for_each(|table| batch.delete_table(&table.id));
+    match nft.commit(&batch) {
+        Ok(()) => Ok(tables.iter().map(|table| table.id.name.clone()).collect()),
+        Err(error) if error.errno() == Some(Errno::PERM) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Sees whether the agent has restored the tables; nobody else can.
