@@ -20,7 +20,9 @@ fn main() -> ExitCode {
         }
         _ => {
             let words: Vec<OsString> = std::iter::once(called).chain(arguments).collect();
-            lab::run(&words).unwrap_or_else(|| ctl::margay::run(words))
+            lab::run(&words).unwrap_or_else(|| {
+                ctl::margay::run(words, &[agent::command_line, lab::command_line])
+            })
         }
     }
 }

@@ -47,9 +47,14 @@ use failure::{BROKEN, DIFFERENT, Failure};
 use session::Session;
 use terminal::Terminal;
 
-/// Runs the program with the words of a command line, its own name first.
-pub fn run(words: Vec<OsString>) -> ExitCode {
-    clap_complete::CompleteEnv::with_factory(complete::command).var(complete::VARIABLE).complete();
+/// The command line of a part of the program that is not ours, for help and completion.
+pub type Part = fn() -> clap::Command;
+
+/// Runs the program with the words of a command line, its own name first. What other parts of the
+/// program understand is only explained and completed here.
+pub fn run(words: Vec<OsString>, parts: &'static [Part]) -> ExitCode {
+    let whole = || complete::command(parts);
+    clap_complete::CompleteEnv::with_factory(whole).var(complete::VARIABLE).complete();
     let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -65,7 +70,7 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     let Some(verb) = arguments.command else {
         return overview(&place);
     };
-    match dispatch(&place, verb) {
+    match dispatch(&place, verb, parts) {
         Ok(code) => ExitCode::from(code),
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
@@ -101,7 +106,7 @@ fn overview(place: &Place) -> ExitCode {
 }
 
 /// Does what was asked; the exit code.
-fn dispatch(place: &Place, verb: Verb) -> Result<u8, Failure> {
+fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
     let terminal = Terminal::detect();
     let is_fine = match verb {
         Verb::Status(arguments) | Verb::Node(Node::Status(arguments)) => {
@@ -135,8 +140,11 @@ fn dispatch(place: &Place, verb: Verb) -> Result<u8, Failure> {
         Verb::Setup(arguments) => setup::run(terminal, place, &arguments),
         Verb::Remove(arguments) => remove::run(terminal, place, &arguments),
         Verb::Lab(other) => Err(elsewhere::lab(&other.words)),
+        Verb::Agent(other) => Err(elsewhere::apart("agent", &other.words)),
+        Verb::Cni(other) => Err(elsewhere::apart("cni", &other.words)),
+        Verb::Calicoctl(other) => Err(elsewhere::apart("calicoctl", &other.words)),
         Verb::Version { client, format } => version::run(terminal, place, client, format),
-        Verb::Help { words } => help(terminal, &words, place),
+        Verb::Help { words } => help(terminal, &words, parts),
         Verb::Completion { shell } => {
             let mut out = io::stdout().lock();
             out.write_all(&complete::script(shell)?)?;
@@ -146,7 +154,7 @@ fn dispatch(place: &Place, verb: Verb) -> Result<u8, Failure> {
     Ok(if is_fine? { 0 } else { DIFFERENT })
 }
 
-fn help(terminal: Terminal, words: &[String], _place: &Place) -> Result<bool, Failure> {
+fn help(terminal: Terminal, words: &[String], parts: &[Part]) -> Result<bool, Failure> {
     match words {
         [field] if field == "field" => {
             return Err(Failure::new("which field?").help("margay help field IPPool.spec.cidr"));
@@ -156,7 +164,11 @@ fn help(terminal: Terminal, words: &[String], _place: &Place) -> Result<bool, Fa
             terminal.page(&explain_field::explain(terminal, &steps.join("."))?)?;
         }
         words => {
-            let mut command = Arguments::command();
+            let part = words.first().and_then(|first| complete::part(parts, first));
+            let (mut command, words) = match (part, words) {
+                (Some(part), [_, rest @ ..]) => (part, rest),
+                (_, words) => (Arguments::command(), words),
+            };
             command.build();
             for word in words {
                 let found = command.find_subcommand(word).cloned();

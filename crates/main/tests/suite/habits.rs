@@ -132,7 +132,10 @@ fn an_editor_changes_one_object_and_what_is_refused_comes_back() {
     edit(twice).ok().says(&["1 changed"]);
     assert_eq!(place.json("get ippool p")["spec"]["disabled"], true);
     let stubborn = "if ! grep -q '^# ' $1; then sed -i 's/blockSize: 26/blockSize: 7/' $1; fi";
-    edit(stubborn).refused(&["IPPool p was not changed", "help: the text is kept: margay apply"]);
+    let refused = edit(stubborn).refused(&["IPPool p was not changed", "spec.blockSize"]);
+    refused.complains(&["help: the text is kept: margay apply"]);
+    let blind = place.margay("edit ippool p");
+    blind.refused(&["edit needs a terminal", "EDITOR=PROGRAM margay edit", "margay patch"]);
     edit("sed -i 's/name: p/name: q/' $1; if grep -q '^# ' $1; then exit 1; fi")
         .refused(&["the editor did not end well"]);
     place.margay("get ippool q").code(2);

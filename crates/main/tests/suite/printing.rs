@@ -180,6 +180,7 @@ fn candidates(place: &Place, line: &[&str]) -> Vec<String> {
     let mut command = place.command(&words);
     command.env("COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_COMP_TYPE", "9");
     command.env("_CLAP_COMPLETE_INDEX", (line.len() - 1).to_string());
+    command.env("MARGAY_LAB_DIR", place.path("labs"));
     let done = Done::from(command.output().unwrap()).ok();
     done.out.lines().map(str::to_owned).collect()
 }
@@ -232,6 +233,39 @@ fn completion_knows_namespaces_formats_fields_and_writes() {
             assert!(script.out.contains(" calicoctl"), "{script:?}");
         }
     }
+}
+
+#[test]
+fn every_part_of_the_program_is_explained_and_completed() {
+    let place = Place::embedded();
+    place.margay("--help").ok().says(&["\n  agent ", "\n  cni ", "\n  lab "]);
+    place.margay("help agent").ok().says(&["Usage: margay agent [OPTIONS]", "--run-dir"]);
+    place.margay("help lab").ok().says(&["Usage: margay lab [OPTIONS] <COMMAND>", "\n  break "]);
+    place.margay("help lab break").ok().says(&["Usage: margay lab break ", "link-down"]);
+    place.margay("help lab nonsense").refused(&["there is no command nonsense"]);
+    place.margay("--store x agent").refused(&["before the word agent", "margay agent --help"]);
+    let folder = place.path("labs/default");
+    std::fs::create_dir_all(&folder).unwrap();
+    let state = r#"{"name":"default","is_built":true,"since":0,"datastore":"sqlite","ipv6":false,
+        "nodes":[{"name":"n1","number":1}],"broken":[],"pods":[{"name":"n1-web","node":"n1",
+        "container":"c","interface":"i","addresses":[]}]}"#;
+    std::fs::write(folder.join("state.json"), state).unwrap();
+    let of = |line: &[&str]| {
+        let mut all = candidates(&place, line);
+        all.retain(|one| {
+            line.last().is_some_and(|last| last.starts_with('-')) || !one.starts_with('-')
+        });
+        all
+    };
+    assert_eq!(of(&["margay", "lab", "pod", ""]), ["add", "rm"]);
+    assert_eq!(of(&["margay", "lab", "exec", ""]), ["n1-web", "n1"]);
+    assert_eq!(of(&["margay", "lab", "break", "link"]), ["link-down"]);
+    assert_eq!(of(&["margay", "lab", "break", "link-down", ""]), ["n1"]);
+    assert_eq!(of(&["margay", "lab", "break", "interface-deleted", ""]), ["n1-web"]);
+    assert_eq!(of(&["margay", "lab", "pod", "rm", ""]), ["n1-web"]);
+    assert_eq!(of(&["margay", "lab", "pod", "rm", "--name", "other", ""]), Vec::<String>::new());
+    assert_eq!(of(&["margay", "lab", "--name", ""]), ["default"]);
+    assert_eq!(of(&["margay", "agent", "--ru"]), ["--run-dir"]);
 }
 
 #[test]

@@ -156,6 +156,12 @@ pub(crate) enum Verb {
     /// A cluster in a box: nodes and pods out of network namespaces, on this machine
     #[command(after_help = "Examples:\n  margay lab up\n  margay lab --help     its commands")]
     Lab(Other),
+    /// Run this node's network: the agent
+    Agent(Other),
+    /// The CNI plugin, as container runtimes call it under the name calico
+    Cni(Other),
+    /// The same commands as calicoctl has them
+    Calicoctl(Other),
     /// Show versions of this program and of the cluster
     Version {
         /// Only of this program

@@ -15,6 +15,7 @@ use clap_complete::CompletionCandidate;
 use clap_complete::env::{Elvish, EnvCompleter, Fish, Zsh};
 use store::resources::Name;
 
+use super::Part;
 use super::arguments::{Arguments, Place, Shell};
 use super::failure::Failure;
 use super::history::History;
@@ -29,16 +30,32 @@ const SEEN_MAX: usize = 20_000;
 /// A shell that hangs at a key is worse than one that does not know.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The command line whose words can be completed: ours, or what `calicoctl` has of it.
-pub(crate) fn command() -> Command {
+/// The command line of a part of the program.
+pub(crate) fn part(parts: &[Part], name: &str) -> Option<Command> {
+    let whole = format!("margay {name}");
+    parts
+        .iter()
+        .map(|part| part())
+        .find(|part| part.get_name() == whole)
+        .map(|it| it.bin_name(whole))
+}
+
+/// The command line whose words can be completed: ours, what `calicoctl` has of it, or that of
+/// another part of the program.
+pub(crate) fn command(parts: &[Part]) -> Command {
     let line = line();
     let program = line.first().map(Path::new);
     if program.and_then(Path::file_name) == Some(OsStr::new("calicoctl")) {
         return calicoctl::command();
     }
-    match line.get(1).is_some_and(|word| word == "calicoctl") && line.len() > 2 {
-        true => Command::new("margay").subcommand(calicoctl::command()),
-        false => Arguments::command(),
+    let first = line.get(1).filter(|_| line.len() > 2).map_or("", String::as_str);
+    let other = match first {
+        "calicoctl" => Some(calicoctl::command()),
+        first => part(parts, first).map(|part| part.name(first.to_owned())),
+    };
+    match other {
+        Some(other) => Command::new("margay").disable_help_subcommand(true).subcommand(other),
+        None => Arguments::command(),
     }
 }
 

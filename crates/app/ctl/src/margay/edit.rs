@@ -2,7 +2,7 @@
 //! reasons above it.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,16 +23,22 @@ const REFUSALS_MAX: usize = 20;
 /// Opens the object, and writes what comes back.
 pub(crate) fn run(session: &Session, one: &One) -> Result<bool, Failure> {
     let name = name_of(kind_of(&one.kind)?, one.namespace.as_deref(), &one.name);
+    if chosen_editor().is_none() && !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+        return Err(Failure::new("edit needs a terminal, or an editor that needs none")
+            .why("EDITOR and VISUAL are not set, and vi would write on a screen that is not there")
+            .help("EDITOR=PROGRAM margay edit …, or margay patch, or margay apply -f FILE"));
+    }
     let mut stored = session.resources.get(&name)?;
     let mut given = text::yaml::to_string(&stored.object);
     let draft = Draft::new(&given)?;
     let mut refused: Option<String> = None;
+    let mut reasons = Vec::new();
     for _ in 0..REFUSALS_MAX {
         open_editor(&draft.path)?;
         let Some(edited) = draft.read(&name)? else { return draft.cancel(&name) };
         let text = without_reasons(&edited);
         if refused.as_ref().is_some_and(|refused| *refused == text) || edited == given {
-            return draft.unchanged(&name, given.starts_with('#'));
+            return draft.unchanged(&name, given.starts_with('#'), &reasons);
         }
         if text.trim().is_empty() {
             return draft.cancel(&name);
@@ -60,21 +66,23 @@ pub(crate) fn run(session: &Session, one: &One) -> Result<bool, Failure> {
         given = match now {
             Some(now) => {
                 let text = with_version(&text, &stored, Some(&now));
-                let reasons = moved(&name);
+                let above = moved(&name);
+                reasons = vec!["somebody else changed it since it was opened".to_owned()];
                 stored = now;
                 refused = None;
-                reasons + &text
+                above + &text
             }
             None => {
-                let reasons = failure.to_string();
-                let reasons: String = reasons.lines().map(|line| format!("# {line}\n")).collect();
+                let said = failure.to_string();
+                let above: String = said.lines().map(|line| format!("# {line}\n")).collect();
+                reasons = said.lines().map(str::trim).map(str::to_owned).collect();
                 refused = Some(text.clone());
-                reasons + &text
+                above + &text
             }
         };
         draft.write(&given)?;
     }
-    draft.unchanged(&name, true)
+    draft.unchanged(&name, true, &reasons)
 }
 
 /// What is said above a text that somebody else's change has overtaken.
@@ -168,10 +176,19 @@ impl Draft {
     }
 
     /// Whoever closes the editor without a change has had enough.
-    fn unchanged(&self, name: &Name, was_refused: bool) -> Result<bool, Failure> {
+    fn unchanged(
+        &self,
+        name: &Name,
+        was_refused: bool,
+        reasons: &[String],
+    ) -> Result<bool, Failure> {
         let path = self.path.display();
         if was_refused {
-            return Err(Failure::new(format!("{} was not changed", spoken(name)))
+            let failure = Failure::new(format!("{} was not changed", spoken(name)));
+            let said = reasons.iter().filter(|line| !line.starts_with("help: "));
+            let said = said.map(|line| line.trim_start_matches("error: ").to_owned());
+            return Err(said
+                .fold(failure, Failure::detail)
                 .why("what the editor left is refused")
                 .help(format!("the text is kept: margay apply -f {path}")));
         }
@@ -190,9 +207,14 @@ fn unusable(path: &Path, error: &io::Error) -> Failure {
         .help("TMPDIR names another folder")
 }
 
-fn open_editor(path: &Path) -> Result<(), Failure> {
+/// The editor that the user named.
+fn chosen_editor() -> Option<String> {
     let named = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| "vi".to_owned());
+    named("VISUAL").or_else(|| named("EDITOR"))
+}
+
+fn open_editor(path: &Path) -> Result<(), Failure> {
+    let editor = chosen_editor().unwrap_or_else(|| "vi".to_owned());
     let mut words = editor.split_whitespace();
     let status = Command::new(words.next().unwrap_or("vi")).args(words).arg(path).status();
     match status {

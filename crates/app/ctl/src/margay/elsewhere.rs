@@ -23,6 +23,12 @@ pub(crate) fn explain(words: &[String]) -> Failure {
         .help(format!("margay help field {}", or(words, "IPPool.spec.cidr")))
 }
 
+/// Other parts of the program come here only behind a flag that means nothing to them.
+pub(crate) fn apart(name: &str, words: &[String]) -> Failure {
+    Failure::new(format!("no flag may stand before the word {name}"))
+        .help(format!("margay {name} {}", or(words, "--help")))
+}
+
 /// `lab` comes here only behind a flag that means nothing to it: it has a datastore of its own.
 pub(crate) fn lab(words: &[String]) -> Failure {
     Failure::new("a lab has a datastore of its own; no flag may stand before the word lab")

@@ -62,7 +62,7 @@ pub(crate) fn run(terminal: Terminal, arguments: &EventsArguments) -> Result<boo
         Err(silence) => left_behind(arguments, &wanted, silence)?,
     };
     if !arguments.follow {
-        print(terminal, arguments.format.output, &answer)?;
+        print(terminal, arguments, &answer)?;
         return Ok(true);
     }
     let mut is_silent = false;
@@ -99,16 +99,29 @@ fn left_behind(
     Ok(Events { node: String::new(), events: events::read(&path, wanted) })
 }
 
-fn print(terminal: Terminal, format: Option<Structured>, answer: &Events) -> Result<(), Failure> {
-    let text = match format {
+fn print(terminal: Terminal, arguments: &EventsArguments, answer: &Events) -> Result<(), Failure> {
+    let text = match arguments.format.output {
         Some(format) => structured(format, &value(answer)?),
         None if answer.events.is_empty() => {
-            get::complain("no events")?;
+            get::complain(&nothing(arguments, &answer.node))?;
             return Ok(());
         }
         None => answer.events.iter().map(|event| line(&answer.node, event, now())).collect(),
     };
     Ok(terminal.page(&text)?)
+}
+
+/// That there is nothing, and of what.
+fn nothing(arguments: &EventsArguments, node: &str) -> String {
+    let place = if node.is_empty() { String::new() } else { format!(" on {node}") };
+    let time = if arguments.since.is_some() { " in that time" } else { "" };
+    match &arguments.object {
+        Some(object) => {
+            let object = printable_line(object).into_owned();
+            format!("no event names {object}{place}{time}; margay events shows all there are")
+        }
+        None => format!("no events{place}{time}"),
+    }
 }
 
 fn follow(format: Option<Structured>, answer: &Events) -> Result<(), Failure> {

@@ -62,7 +62,11 @@ fn show(terminal: Terminal, answer: &Sandboxes, is_wide: bool) -> Result<(), Fai
 fn row(sandbox: &Sandbox, is_wide: bool) -> Vec<String> {
     let container = match is_wide {
         true => sandbox.container.clone(),
-        false => sandbox.container.chars().take(SHORT).collect(),
+        // What runtimes make up is cut as they cut it; other ids are names.
+        false if sandbox.container.chars().all(|c| c.is_ascii_hexdigit()) => {
+            sandbox.container.chars().take(SHORT).collect()
+        }
+        false => sandbox.container.clone(),
     };
     let pod = match (&sandbox.namespace, &sandbox.pod) {
         (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
@@ -93,5 +97,7 @@ mod tests {
         assert_eq!(row(&sandbox, false)[..2], ["0123456789ab", "-"]);
         assert_eq!(row(&sandbox, true)[0], "0123456789abcdef");
         assert_eq!(row(&sandbox, true).len(), 9);
+        let named = Sandbox { container: "0123456789-n2-db".into(), ..Sandbox::default() };
+        assert_eq!(row(&named, false)[0], "0123456789-n2-db");
     }
 }

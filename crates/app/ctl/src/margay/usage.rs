@@ -8,26 +8,18 @@ const NOT_YET: [&str; 8] =
 
 /// What is wrong with the words typed, and what would be right.
 pub(super) fn text(error: &clap::Error) -> String {
-    let text = error.render().to_string().replace("  tip: ", "help: ").replace("\n\n", "\n");
-    // That a word with a dash in front may be a value is true, and never what was meant.
-    let lines = text.lines().filter(|line| !line.starts_with("help: to pass '"));
-    let text = lines.collect::<Vec<_>>().join("\n");
+    let complaint = error.render().to_string();
     let help = help(error);
-    let general = match (&help, text.contains("\nhelp: ")) {
-        (Some(help), _) => help,
-        (None, true) => "",
-        (None, false) => "help: add --help to see what there is",
-    };
-    let text = match help.is_some() && error.kind() == ErrorKind::InvalidSubcommand {
+    let complaint = match help.is_some() && error.kind() == ErrorKind::InvalidSubcommand {
         // What looks alike is not what does it.
-        true => without_help(&text),
-        false => text,
+        true => without_tips(&complaint),
+        false => complaint,
     };
-    text.replace("For more information, try '--help'.", general).trim_end().to_owned() + "\n"
+    text::usage::plain(&complaint, help.as_deref())
 }
 
-fn without_help(text: &str) -> String {
-    text.lines().filter(|line| !line.starts_with("help: ")).collect::<Vec<_>>().join("\n")
+fn without_tips(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with("  tip: ")).collect::<Vec<_>>().join("\n")
 }
 
 fn context(error: &clap::Error, kind: ContextKind) -> &str {
