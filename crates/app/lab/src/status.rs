@@ -23,6 +23,7 @@ use crate::processes;
 use crate::screen::{Screen, age, count};
 use crate::state::{Fault, Node, Pod, utc};
 use crate::topology;
+use crate::waiting::patiently;
 
 /// How long an agent may take to say how it is.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -67,7 +68,8 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
         .collect();
     let matrix = Matrix::measure(&lab, matrix::PATIENCE, |_, _| true)?;
     let mut problems = problems(&lab, &nodes);
-    problems.extend(reported(&lab, &nodes));
+    let n_nodes = count(lab.state.nodes.len(), "agent");
+    problems.extend(patiently(&format!("asking {n_nodes}"), || reported(&lab, &nodes)));
     let (fine, all) = matrix.pairs();
     if fine < all {
         problems.push(Problem {
@@ -197,18 +199,24 @@ fn as_json(lab: &Lab, nodes: &[NodeStatus<'_>], matrix: &Matrix, problems: &[Pro
             "isPlugged": status.is_plugged,
         })
     });
-    let problems = problems.iter().map(|problem| {
-        let is_broken = problem.outcome == Outcome::Broken;
+    let word = |outcome: Outcome| match outcome {
+        Outcome::Fine => "fine",
+        Outcome::Degraded => "degraded",
+        Outcome::Broken => "broken",
+    };
+    let worst = problems.first().map_or(Outcome::Fine, |problem| problem.outcome);
+    let findings = problems.iter().map(|problem| {
         json!({
-            "severity": if is_broken { "broken" } else { "degraded" },
-            "code": problem.code,
+            "code": problem.code.as_deref().unwrap_or_default(),
+            "severity": word(problem.outcome),
             "subject": problem.subject,
             "problem": problem.what,
-            "fix": problem.fix,
+            "fix": problem.fix.as_deref().unwrap_or_default(),
         })
     });
     let (fine, all) = matrix.pairs();
     json!({
+        "status": word(worst),
         "lab": lab.place.name,
         "folder": lab.place.folder,
         "since": utc(state.since),
@@ -218,7 +226,7 @@ fn as_json(lab: &Lab, nodes: &[NodeStatus<'_>], matrix: &Matrix, problems: &[Pro
         "pods": state.pods,
         "pairs": {"answering": fine, "all": all},
         "brokenOnPurpose": state.broken.iter().map(Fault::json).collect::<Vec<_>>(),
-        "problems": problems.collect::<Vec<_>>(),
+        "findings": findings.collect::<Vec<_>>(),
     })
 }
 

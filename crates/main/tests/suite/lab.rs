@@ -271,6 +271,7 @@ fn a_lab_is_not_rebuilt_by_asking_for_another() {
     let (_, list) = labs.json("list");
     assert_eq!((&list["labs"][0]["name"], &list["labs"][0]["nodes"]), (&"x".into(), &1.into()));
     let (_, status) = labs.json("status --name x");
+    assert_eq!((&status["status"], &status["findings"]), (&"fine".into(), &Value::Array(vec![])));
     for since in [&list["labs"][0]["since"], &status["since"]] {
         let since = since.as_str().unwrap();
         assert!(since.starts_with("20") && since.ends_with('Z'), "{since}");
