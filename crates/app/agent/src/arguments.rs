@@ -33,6 +33,10 @@ pub(crate) struct Arguments {
     /// Where to serve /liveness, /readiness and /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) http: Option<SocketAddr>,
+    /// How many addresses of each family to hold for ADDs while a remote datastore does not answer;
+    /// 0 for none
+    #[arg(long, value_name = "N", env = "MARGAY_RESERVE", default_value_t = 4)]
+    pub(crate) reserve: usize,
     /// Serves the socket on standard input, for the supervisor of this process number
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) dataplane: Option<i32>,

@@ -14,7 +14,7 @@ use crate::arguments::Arguments;
 use crate::filter::TABLE;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
-use crate::{http, notes, register, serve, server, upkeep};
+use crate::{http, keeper, notes, register, serve, server, upkeep};
 
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -24,9 +24,6 @@ const SETTLE_MAX: Duration = Duration::from_millis(500);
 
 /// So many changes of the datastore are taken before the kernel is brought up to date.
 const BATCH_MAX: usize = 4096;
-
-/// How often what could not be taken back is tried again.
-const RETRY: Duration = Duration::from_secs(2);
 
 /// Why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -74,41 +71,37 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     let _only = become_only(&arguments.run_dir, "dataplane")?;
     let name = arguments.node_name();
     let store = register::open_store()?;
-    register::register(&store, &name, &arguments.address)?;
     let settings = Settings {
         name,
         state: arguments.state_dir.clone(),
         agent_socket: Some(supervisor::socket(&arguments.run_dir)),
+        reserve: arguments.reserve,
     };
     let node = Arc::new(Node::open(&settings, store)?);
+    let known = node.known();
     if let Some(address) = arguments.http {
         http::start(&node, address)?;
     }
     follow_routes(&node)?;
     follow_filter(&node)?;
     let follower = Arc::clone(&node);
-    let (tell, in_sync) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::channel();
     std::thread::Builder::new()
         .name("watch".into())
         .spawn(move || follow_store(&follower, tell))?;
-    // Nothing is removed from the kernel before everything was read.
-    let _ = in_sync.recv();
+    // Nothing is removed from the kernel before everything was read. Without the datastore, what
+    // was known before has to do.
+    match told.recv() {
+        Ok(Told::InSync) => keeper::introduce(&node, &arguments.address),
+        Ok(Told::Lost) | Err(_) => node.recall(&known),
+    }
     upkeep::start(&node)?;
     for failure in node.recover() {
         say(&format!("to be tried again: {failure}"));
         node.events.note("failed", &format!("{failure}; to be tried again"));
     }
     serve::settle_tickets(&node);
-    let patient = Arc::clone(&node);
-    std::thread::Builder::new().name("retry".into()).spawn(move || {
-        loop {
-            std::thread::sleep(RETRY);
-            serve::settle_tickets(&patient);
-            for failure in patient.retry() {
-                say(&format!("to be tried again: {failure}"));
-            }
-        }
-    })?;
+    keeper::start(&node, &arguments.address)?;
     let listener = server::inherited()?;
     register::ready();
     notes::started(&node);
@@ -132,7 +125,15 @@ fn serving(arguments: &Arguments, node: &Node) -> String {
     )
 }
 
-fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
+/// What the first word of the datastore was.
+enum Told {
+    /// Everything was read.
+    InSync,
+    /// It does not answer.
+    Lost,
+}
+
+fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
     let mut watch = node.store().watch("/calico/");
     let (mut is_in_sync, mut is_first) = (false, true);
     loop {
@@ -162,6 +163,7 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
                 Event::Disconnected { endpoint, error, .. } => {
                     node.health.disconnected(&node.events, &endpoint, &error);
                     say(&format!("the datastore at {endpoint} does not answer: {error}"));
+                    let _ = tell.send(Told::Lost);
                 }
             }
             // A datastore that is never quiet must not keep the kernel waiting.
@@ -171,7 +173,7 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<()>) {
             node.in_sync(newest, std::mem::take(&mut is_first));
             node.health.seen(newest);
             flush(node);
-            let _ = tell.send(());
+            let _ = tell.send(Told::InSync);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! The rules stand still; what changes are elements of sets and of the map from interfaces to
 //! chains. A packet's cost does not grow with the number of sandboxes.
 
+mod partly;
 mod ruleset;
 
 use std::collections::VecDeque;
@@ -13,6 +14,7 @@ use intent::{Filter, InSync};
 use kernel::nft::{Batch, Nft, Table, TableFamily, TableId};
 use kernel::{Netns, Result};
 
+pub(crate) use partly::Absent;
 use ruleset::Ruleset;
 
 pub(crate) use host::marks::TABLE;
@@ -104,8 +106,33 @@ impl FilterTable {
         }
         // Whatever comes of the transaction, the old picture is not trusted any more.
         self.installed = None;
+        self.commit(&batch)?;
+        self.is_repaired |= std::mem::take(&mut self.is_lost);
+        self.installed = Some(wanted);
+        Ok(())
+    }
+
+    /// Makes the kernel's filter hold these as well, and nothing of what is absent; everything else
+    /// in it stays. For a node that knows only its own part.
+    pub(crate) fn apply_partly(&mut self, filter: &Filter, absent: &Absent) -> Result<()> {
+        self.installed = None;
+        let wanted = Ruleset::of(filter);
+        let mut batch = Batch::new();
+        match self.stands() {
+            true => wanted.complete(&partly::read(&mut self.nft)?, absent, &mut batch),
+            false => wanted.install(&mut batch),
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.commit(&batch)?;
+        self.is_repaired |= std::mem::take(&mut self.is_lost);
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: &Batch) -> Result<()> {
         let before = self.nft.generation()?;
-        self.nft.commit(&batch)?;
+        self.nft.commit(batch)?;
         let after = self.nft.generation()?;
         // If others came in between, nobody can say which one is ours: it counts as theirs, and
         // the tables are installed once more.
@@ -115,8 +142,6 @@ impl FilterTable {
             }
             self.own.push_back(after);
         }
-        self.is_repaired |= std::mem::take(&mut self.is_lost);
-        self.installed = Some(wanted);
         Ok(())
     }
 }

@@ -28,6 +28,10 @@ pub(crate) struct Vitals {
     /// Since when it is, or is not.
     pub(crate) connection_since: SystemTime,
     pub(crate) store_problem: Option<String>,
+    /// Whether the watch stands: everything was read, and changes arrive.
+    is_watching: bool,
+    /// Why the node is not in the datastore yet.
+    pub(crate) registration: Registration,
     pub(crate) revision: i64,
     /// How often everything was in sync, after the start or after an outage.
     pub(crate) n_syncs: u64,
@@ -42,6 +46,18 @@ pub(crate) struct Vitals {
     pub(crate) http_problem: Option<String>,
     quarantined: BTreeMap<String, Vec<String>>,
     disputes: Vec<Dispute>,
+}
+
+/// Whether the datastore knows the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Registration {
+    /// It was not told yet.
+    #[default]
+    Waiting,
+    /// It could not be told.
+    Refused(String),
+    /// It knows.
+    Done,
 }
 
 /// How a change of the kernel went.
@@ -67,6 +83,8 @@ impl Health {
             is_connected: false,
             connection_since: started,
             store_problem: None,
+            is_watching: false,
+            registration: Registration::Waiting,
             revision: 0,
             n_syncs: 0,
             is_serving: false,
@@ -103,30 +121,60 @@ impl Health {
     pub(crate) fn connected(&self, events: &Events, revision: i64) {
         let mut vitals = self.lock();
         vitals.revision = vitals.revision.max(revision);
+        vitals.is_watching = true;
         if vitals.is_connected {
             return;
         }
-        if vitals.n_syncs > 0 {
-            let away = vitals.connection_since.elapsed().unwrap_or_default().as_secs();
-            events.note("back", &format!("the datastore answers again after {away} s"));
-        }
         vitals.n_syncs += 1;
-        vitals.is_connected = true;
-        vitals.store_problem = None;
-        vitals.connection_since = SystemTime::now();
+        vitals.back(events);
     }
 
     /// Changes do not arrive any more.
     pub(crate) fn disconnected(&self, events: &Events, place: &str, error: &str) {
         let mut vitals = self.lock();
-        if vitals.is_connected {
-            vitals.connection_since = SystemTime::now();
+        vitals.is_watching = false;
+        vitals.lost(events, place, error);
+    }
+
+    /// A request was not answered. The watch may find out much later, or never.
+    pub(crate) fn unanswered(&self, events: &Events, place: &str, error: &str) {
+        self.lock().lost(events, place, error);
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(&self, events: &Events) {
+        let mut vitals = self.lock();
+        if vitals.is_watching && !vitals.is_connected {
+            vitals.back(events);
         }
-        if vitals.store_problem.is_none() {
-            events.note("lost", &format!("the datastore at {place} does not answer: {error}"));
+    }
+
+    /// Why the datastore need not be asked now, if so.
+    pub(crate) fn outage(&self) -> Option<String> {
+        let vitals = self.lock();
+        match (&vitals.store_problem, vitals.is_connected) {
+            (_, true) => None,
+            (Some(problem), false) => Some(problem.clone()),
+            (None, false) => Some("it is being read for the first time".to_owned()),
         }
-        vitals.is_connected = false;
-        vitals.store_problem = Some(error.to_owned());
+    }
+
+    /// For how long the datastore has been answering.
+    pub(crate) fn connected_for(&self) -> Option<Duration> {
+        let vitals = self.lock();
+        vitals.is_connected.then(|| vitals.connection_since.elapsed().unwrap_or_default())
+    }
+
+    /// The datastore knows the node, or refuses it.
+    pub(crate) fn registered(&self, events: &Events, registration: Registration) {
+        let mut vitals = self.lock();
+        if vitals.registration == registration {
+            return;
+        }
+        if let Registration::Refused(why) = &registration {
+            events.note("failed", &format!("the node is not in the datastore: {why}"));
+        }
+        vitals.registration = registration;
     }
 
     /// The address for health and metrics cannot be had, or can.
@@ -178,7 +226,10 @@ impl Vitals {
     pub(crate) fn findings(&self, place: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
         if let Some(problem) = &self.store_problem {
-            findings.push(Finding::store_lost(place, problem));
+            findings.push(Finding::store_lost(place, problem, self));
+        }
+        if let Registration::Refused(why) = &self.registration {
+            findings.push(Finding::not_registered(why));
         }
         if let Some(problem) = &self.kernel_problem {
             findings.push(Finding::kernel_refuses(problem));
@@ -192,6 +243,27 @@ impl Vitals {
     /// How many objects cannot be used.
     pub(crate) fn n_quarantined(&self) -> usize {
         self.quarantined.len()
+    }
+
+    fn lost(&mut self, events: &Events, place: &str, error: &str) {
+        if self.is_connected {
+            self.connection_since = SystemTime::now();
+        }
+        if self.store_problem.is_none() {
+            events.note("lost", &format!("the datastore at {place} does not answer: {error}"));
+        }
+        self.is_connected = false;
+        self.store_problem = Some(error.to_owned());
+    }
+
+    fn back(&mut self, events: &Events) {
+        if self.store_problem.is_some() {
+            let away = self.connection_since.elapsed().unwrap_or_default().as_secs();
+            events.note("back", &format!("the datastore answers again after {away} s"));
+        }
+        self.is_connected = true;
+        self.store_problem = None;
+        self.connection_since = SystemTime::now();
     }
 
     fn note_disputes(&mut self, events: &Events, now: &[Dispute]) {
@@ -237,10 +309,21 @@ fn spoken_routes(routes: &[Cidr]) -> String {
 
 /// Findings about the agent itself.
 impl Finding {
-    fn store_lost(place: &str, problem: &str) -> Self {
-        let problem = format!("{place} does not answer: {problem}; what runs goes on");
+    fn store_lost(place: &str, problem: &str, vitals: &Vitals) -> Self {
+        let waiting = vitals.connection_since.elapsed().unwrap_or_default().as_secs();
+        let left = match vitals.n_syncs {
+            0 => "nothing was read since the start, so the kernel is left as it is",
+            _ => "what runs goes on",
+        };
+        let problem = format!("{place} does not answer for {waiting} s: {problem}; {left}");
         let fix = "margay version      (does it answer to you? the agent tries again by itself)";
         Self::new("MG-STORE-001", Severity::Degraded, "STORE", problem, fix.to_owned())
+    }
+
+    fn not_registered(why: &str) -> Self {
+        let problem = format!("the node is not in the datastore: {why}");
+        let fix = "margay get nodes      (the agent tries again by itself)".to_owned();
+        Self::new("MG-NODE-001", Severity::Broken, "STORE", problem, fix)
     }
 
     fn kernel_refuses(problem: &str) -> Self {

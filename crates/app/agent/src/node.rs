@@ -19,11 +19,14 @@ use sandbox::life::{Phase, Step};
 use store::Store;
 use store::ipam::Driver;
 
-use crate::filter::FilterTable;
+use crate::filter::{Absent, FilterTable};
 use crate::finding::Finding;
 use crate::health::{Flushed, Health};
+use crate::memory::Memory;
 use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
+use crate::overlay::Overlay;
+use crate::reserve::Stock;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
 use crate::upkeep::{self, Doubts};
@@ -37,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) state: PathBuf,
     /// Where the agent listens, unless a plugin acts alone.
     pub(crate) agent_socket: Option<PathBuf>,
+    /// How many addresses of each family to hold for times without a datastore.
+    pub(crate) reserve: usize,
 }
 
 /// A node.
@@ -69,6 +74,9 @@ pub(crate) struct Node {
     dataplane: Mutex<Dataplane>,
     /// What was asked of the agent while it was away; a plugin that acts alone is never away.
     pub(crate) tickets: Option<Tickets>,
+    /// Where what is remembered of the datastore is written down.
+    pub(crate) memory_file: PathBuf,
+    pub(crate) stock: Stock,
 }
 
 /// What the kernel should hold, and what holds it.
@@ -78,10 +86,21 @@ pub(crate) struct Dataplane {
     pub(crate) routes: RouteTable,
     pub(crate) filter: FilterTable,
     pub(crate) changed: Changed,
+    pub(crate) overlay: Overlay,
+    pub(crate) memory: Memory,
+    /// What is known of an earlier run; none once the datastore was read, or while it may be.
+    pub(crate) recalled: Option<Recalled>,
     findings: Vec<Finding>,
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
     /// them is out of date.
     ahead: BTreeMap<String, i64>,
+}
+
+/// What an earlier run of the agent knew.
+#[derive(Debug)]
+pub(crate) struct Recalled {
+    pub(crate) memory: Memory,
+    pub(crate) inputs: Inputs,
 }
 
 /// Why a node cannot be served.
@@ -131,6 +150,9 @@ impl Node {
             routes: RouteTable::new(Netlink::in_netns(&here)?),
             filter: FilterTable::new(&here)?,
             changed: Changed { routes: true, filter: true },
+            overlay: Overlay::of(&journal.all()),
+            memory: Memory::new(&settings.name),
+            recalled: None,
             findings: Vec::new(),
             ahead: BTreeMap::new(),
         };
@@ -156,6 +178,8 @@ impl Node {
             store,
             dataplane: Mutex::new(dataplane),
             tickets: settings.agent_socket.as_deref().map(Tickets::beside),
+            memory_file: settings.state.join("known.json"),
+            stock: Stock::new(settings.reserve),
         })
     }
 
@@ -182,8 +206,7 @@ impl Node {
         let mut dataplane = self.dataplane();
         for prefix in Inputs::prefixes() {
             for entry in self.store.list(prefix)?.entries {
-                let changed = dataplane.inputs.absorb(&entry.key, Some(&entry.value));
-                dataplane.changed |= changed;
+                dataplane.take_in(&entry.key, Some(&entry.value));
             }
         }
         dataplane.inputs.complete();
@@ -207,16 +230,14 @@ impl Node {
         if dataplane.inputs.in_sync().is_some() && dataplane.inputs.carries_live(key) {
             self.doubts.key(key);
         }
-        let changed = dataplane.inputs.absorb(key, value);
-        dataplane.changed |= changed;
+        dataplane.take_in(key, value);
     }
 
     /// Takes a change of our own, before the datastore reports it back.
     pub(crate) fn absorb(&self, (plan, revision): &(Plan, i64)) {
         let mut dataplane = self.dataplane();
         for change in &plan.changes {
-            let changed = dataplane.inputs.absorb(&change.key, change.value.as_deref());
-            dataplane.changed |= changed;
+            dataplane.take_in(&change.key, change.value.as_deref());
             if self.has_agent() {
                 dataplane.ahead.insert(change.key.clone(), *revision);
             }
@@ -228,11 +249,17 @@ impl Node {
         let mut dataplane = self.dataplane();
         let dataplane = &mut *dataplane;
         // What looks superfluous may belong to a sandbox that was not read yet.
-        let Some(proof) = dataplane.inputs.in_sync() else { return Ok(()) };
+        let proof = dataplane.inputs.in_sync();
+        if proof.is_none() && dataplane.recalled.is_none() {
+            return Ok(());
+        }
         dataplane.changed.routes |= self.has_wired.swap(false, Ordering::AcqRel);
         let changed = std::mem::take(&mut dataplane.changed);
         let began = Instant::now();
-        let result = dataplane.apply(proof, changed, &self.motions);
+        let result = match proof {
+            Some(proof) => dataplane.apply(proof, changed, &self.motions),
+            None => dataplane.apply_partly(),
+        };
         if result.is_err() {
             dataplane.changed |= changed;
         }
@@ -333,14 +360,42 @@ impl Node {
         &self,
         operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
     ) -> Result<(T, (Plan, i64)), store::ipam::Error> {
-        let done = self.records.run(&mut self.view(), operations)?;
+        if let Some(problem) = self.outage() {
+            return Err(problem.into());
+        }
+        let done = self.records.run(&mut self.view(), operations);
+        if let Err(store::ipam::Error::Store(error)) = &done {
+            self.judge(error);
+        }
+        let done = done?;
         Ok((done.answer, (done.plan, done.revision.unwrap_or_default())))
+    }
+
+    /// Why the datastore need not be asked: it is a remote one that is known not to answer.
+    pub(crate) fn outage(&self) -> Option<store::Error> {
+        let is_remote = self.has_agent() && matches!(self.store, Store::Etcd(_));
+        let reason = self.health.outage().filter(|_| is_remote)?;
+        let lasting = self.health.vitals().connection_since.elapsed().unwrap_or_default();
+        let outage = store::Outage { endpoint: self.store.describe(), reason, lasting };
+        Some(store::Error::Unreachable(vec![outage]))
+    }
+
+    /// Takes note of a request that was not answered, so that the next ones need not wait. False
+    /// if that is not what went wrong.
+    pub(crate) fn judge(&self, error: &store::Error) -> bool {
+        let is_silent = matches!(error, store::Error::Unreachable(_) | store::Error::Uncertain(_));
+        if is_silent {
+            let place = self.store.describe();
+            self.health.unanswered(&self.events, &place, &error.to_string());
+        }
+        is_silent
     }
 
     /// The watch has delivered everything up to a revision; the first time, that is all there is.
     pub(crate) fn in_sync(&self, revision: i64, is_first: bool) {
         let mut dataplane = self.dataplane();
         dataplane.inputs.complete();
+        dataplane.recalled = None;
         dataplane.ahead.retain(|_, ahead| *ahead > revision);
         drop(dataplane);
         if is_first {
@@ -404,6 +459,45 @@ impl Node {
 }
 
 impl Dataplane {
+    /// Whether everything was read once.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.inputs.in_sync().is_some()
+    }
+
+    /// What is kept in mind of the datastore.
+    pub(crate) fn remembered(&self) -> &Memory {
+        self.recalled.as_ref().map_or(&self.memory, |recalled| &recalled.memory)
+    }
+
+    /// Takes what the datastore says of a key, as far as this node does not know better.
+    fn take_in(&mut self, key: &str, stored: Option<&[u8]>) {
+        self.memory.take(key, stored);
+        self.changed |= self.inputs.absorb(key, self.overlay.over(key, stored));
+    }
+
+    /// What this node knows of a key has changed.
+    pub(crate) fn retake(&mut self, key: &str) {
+        let stored = self.memory.get(key);
+        self.changed |= self.inputs.absorb(key, self.overlay.over(key, stored));
+        if let Some(recalled) = &mut self.recalled {
+            let stored = recalled.memory.get(key);
+            self.changed |= recalled.inputs.absorb(key, self.overlay.over(key, stored));
+        }
+    }
+
+    /// Brings the kernel up to date with what is known of an earlier run and what happened since;
+    /// nothing else is touched.
+    fn apply_partly(&mut self) -> Result<(), kernel::Error> {
+        let Some(recalled) = &self.recalled else { return Ok(()) };
+        let mut absent = Absent::default();
+        for gone in self.overlay.gone() {
+            absent.interfaces.insert(gone.interface.clone());
+            absent.addresses.extend(&gone.addresses);
+        }
+        self.filter.apply_partly(&recalled.inputs.filter(), &absent)?;
+        self.routes.add(&recalled.inputs.routes().0)
+    }
+
     fn apply(
         &mut self,
         proof: InSync,

@@ -13,6 +13,7 @@ use ipam::{Planned, Planner};
 use sandbox::claim::{self, Order};
 use sandbox::failure::Failure;
 use sandbox::life::Record;
+use sandbox::reserve;
 
 use crate::node::Node;
 
@@ -150,7 +151,11 @@ impl Job {
                 claim::claim(planner, order).map(|it| Answer::Claimed(Box::new(it)))
             }
             Self::Release(record, others, _) => {
-                claim::release(planner, record, others).map(Answer::Released)
+                let released = match record.owed {
+                    Some(_) => reserve::release(planner, record, others),
+                    None => claim::release(planner, record, others),
+                };
+                released.map(Answer::Released)
             }
         }
     }

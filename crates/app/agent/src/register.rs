@@ -3,13 +3,14 @@
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::time::Duration;
 
 use api::Kind;
 use host::bounded;
 use net::Cidr;
 use sandbox::claim::resource_key;
 use serde_json::{Value, json};
-use store::resources::{Manner, Resources};
+use store::resources::{self, Manner, Resources};
 use store::settings::Surroundings;
 use store::{Committed, Compare, Op, Store, Txn};
 
@@ -17,6 +18,9 @@ use crate::dataplane::Error;
 
 /// How often a Node that others change meanwhile is tried.
 const TRIES: usize = 20;
+
+/// How long a remote datastore may take for an answer: a runtime waits for the agent meanwhile.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
 /// The datastore that file and environment choose, by the rules of the command line: what `margay
 /// get` shows on this host is what its agent acts on.
@@ -29,7 +33,7 @@ pub(crate) fn open_store() -> Result<Store, Error> {
         is_root: rustix::process::geteuid().is_root(),
     };
     let choice = surroundings.choose().map_err(|error| Error::Settings(error.to_string()))?;
-    let store = choice.datastore.open()?;
+    let store = choice.datastore.open_with(None, |config| config.timeout = ANSWER_WAIT)?;
     if let Store::Sqlite(file) = &store {
         file.create()?;
     }
@@ -41,9 +45,10 @@ pub(crate) fn register(store: &Store, name: &str, addresses: &[Cidr]) -> Result<
     let calico_version = api::EMULATED_CALICO_VERSION.to_owned();
     let manner = Manner { calico_version, rewrite_unchanged: false };
     let resources = Resources::new(store.clone(), manner);
-    if let Err(error) = resources.initialise() {
-        return Err(Error::Settings(error.to_string()));
-    }
+    resources.initialise().map_err(|error| match error {
+        resources::Error::Store(error) => Error::Store(error),
+        error => Error::Settings(error.to_string()),
+    })?;
     let key = resource_key(Kind::Node, "", name);
     for _ in 0..TRIES {
         let (found, _) = store.get(&key)?;

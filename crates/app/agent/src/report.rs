@@ -40,6 +40,8 @@ pub(crate) fn status(node: &Node) -> Status {
     let mut findings = node.findings();
     findings.retain(|finding| !is_passing(finding, &records));
     findings.extend(vitals.findings(&place));
+    findings.extend(node.memory_finding());
+    findings.extend(node.stock_finding(&records));
     let leaving = |record: &&Record| matches!(record.phase, Phase::Leaving | Phase::Releasing);
     let n_leaving = records.iter().filter(leaving).count();
     if !vitals.is_connected && n_leaving > 0 {
@@ -69,6 +71,7 @@ pub(crate) fn status(node: &Node) -> Status {
             addresses: census.addresses,
             used: census.addresses_used,
             pools: census.pools,
+            reserve: node.n_in_stock(),
         },
         routes: Applied {
             is_applied: is_current && !dataplane.changed.routes && has_all_routes,

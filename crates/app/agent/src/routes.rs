@@ -145,6 +145,18 @@ impl RouteTable {
         Ok(())
     }
 
+    /// Puts routes in place and removes none, for a node that knows only some. An interface that is
+    /// not there needs no route.
+    pub(crate) fn add(&mut self, wanted: &Routes) -> Result<()> {
+        let present = self.read()?;
+        self.present = None;
+        let (put, _) = intent::plan(wanted, &present);
+        for (destination, hop) in put {
+            self.put(destination, &hop, present.contains_key(&destination))?;
+        }
+        Ok(())
+    }
+
     /// Whether the kernel has this route, as far as we know.
     pub(crate) fn holds(&self, destination: &Cidr, hop: &Hop) -> bool {
         self.present.as_ref().is_some_and(|present| present.get(destination) == Some(hop))

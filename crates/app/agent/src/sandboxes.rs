@@ -11,15 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kernel::{LinkName, Netlink, Netns};
 use sandbox::answer::{Answer, Interfaces, Route};
 use sandbox::call::Call;
-use sandbox::claim::{self, Fresh, Order, Wish};
+use sandbox::claim::{self, Fresh, Order, Wish, endpoint_key};
 use sandbox::failure::{Code, Failure};
 use sandbox::identity::{Held, Identity, Workload};
-use sandbox::life::{NetnsId, Phase, Record, Step, Target};
+use sandbox::life::{NetnsId, Owed, Phase, Record, Step, Target};
 use sandbox::netconf::NetConf;
 use sandbox::wiring::{self, Wiring};
 
 use crate::addresses::unavailable;
 use crate::node::Node;
+use crate::reserve::Outage;
 use crate::wire;
 
 /// What an ADD asks for, once it is understood.
@@ -95,15 +96,16 @@ impl Node {
         let identity = Identity::of(call);
         let turn = self.turns.of(&Workload::of(call), &identity);
         let _turn = turn.take();
+        let mut debt = None;
         if let Some(record) = self.journal.get(&identity) {
             if self.is_the_same(&record, netns, &addition.conf)? {
                 // Calico names no routes the second time.
                 give(&Answer { routes: Vec::new(), ..answer_of(&record, addition) });
                 return Ok(());
             }
-            self.drive(record, Target::Gone)?;
+            debt = self.make_room(record, &addition.conf)?;
         }
-        let record = self.new_record(call, netns, addition)?;
+        let record = Record { owed: debt, ..self.new_record(call, netns, addition)? };
         self.write(&record)?;
         let up = self.bring_up(record.clone(), netns, addition, &turn).and_then(|record| {
             let is_taken = give(&answer_of(&record, addition));
@@ -116,6 +118,19 @@ impl Node {
             let _ = self.drive(left, Target::Gone);
         }
         up
+    }
+
+    /// Takes back what an earlier ADD of the same sandbox left. What the datastore cannot be told
+    /// now goes over to the next one: both have one handle, by which it is found.
+    fn make_room(&self, record: Record, conf: &NetConf) -> Result<Option<Owed>, Failure> {
+        let is_heir = record.network == conf.name && self.has_agent();
+        match self.drive(record, Target::Gone) {
+            Ok(()) => Ok(None),
+            Err(failure) if failure.code == Code::TryAgainLater && is_heir => {
+                Ok(Some(Owed { was_tried: true, ..Owed::default() }))
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Takes the interface of a container back.
@@ -164,8 +179,11 @@ impl Node {
         let interface = &record.wiring.host_interface;
         let unseen = self.dataplane().filter.faults(interface, &record.wiring.addresses);
         faults.extend(unseen.map_err(|error| failed(&identity, "look at", &error))?);
-        let lacks = self.transact(|planner| claim::lacking(planner, &record));
-        faults.extend(lacks.map_err(|error| unavailable(&error))?);
+        // What the datastore is still to hear of is not missing there.
+        if record.owed.is_none() {
+            let lacks = self.transact(|planner| claim::lacking(planner, &record));
+            faults.extend(lacks.map_err(|error| unavailable(&error))?);
+        }
         match faults.is_empty() {
             true => Ok(()),
             false => Err(Failure::plugin(format!("{identity}: {}", faults.join("; ")))
@@ -190,6 +208,23 @@ impl Node {
             true => Ok(()),
             false => Err(Failure::plugin(failures.join("; "))),
         }
+    }
+
+    /// A sandbox is gone, whatever the datastore says.
+    fn depart(&self, record: &Record) {
+        let mut dataplane = self.dataplane();
+        dataplane.overlay.note(record);
+        dataplane.retake(&endpoint_key(record));
+    }
+
+    /// Nothing is left of a sandbox.
+    fn forget(&self, record: &Record) -> Result<(), Failure> {
+        let forgotten = self.journal.forget(&record.identity);
+        forgotten.map_err(|error| failed(&record.identity, "forget", &error))?;
+        let mut dataplane = self.dataplane();
+        dataplane.overlay.forget(record);
+        dataplane.retake(&endpoint_key(record));
+        Ok(())
     }
 
     /// After a start: what was under way is taken back, what was leaving leaves.
@@ -286,6 +321,7 @@ impl Node {
             wiring,
             profiles: Some(if has_profile { vec![conf.name.clone()] } else { Vec::new() }),
             labels: conf.labels(),
+            owed: None,
             phase: Phase::Claiming,
         })
     }
@@ -336,8 +372,8 @@ impl Node {
                     self.is_wired();
                 }
                 Step::Open => self.let_pass(&record)?,
-                Step::Leave | Step::Unwire | Step::Release => {
-                    unreachable!("a sandbox on its way up does not leave")
+                Step::Take | Step::Settle | Step::Leave | Step::Unwire | Step::Release => {
+                    unreachable!("no step of a sandbox on its way up")
                 }
             }
             self.fault(step, "after");
@@ -347,18 +383,34 @@ impl Node {
         Ok(record)
     }
 
-    /// Addresses, endpoint and profile, in one transaction.
+    /// Addresses, endpoint and profile, in one transaction; or addresses of the reserve, if the
+    /// datastore does not answer.
     fn claim(&self, record: &mut Record, addition: &Addition) -> Result<(), Failure> {
-        let claimed = self.orders.claim(
-            self,
-            Order {
-                record: record.clone(),
-                wish: addition.wish.clone(),
-                fresh: Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() },
-            },
-        );
-        *record = claimed.map_err(|error| unavailable(&error))??;
-        Ok(())
+        let order = Order {
+            record: record.clone(),
+            wish: addition.wish.clone(),
+            fresh: Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() },
+        };
+        if record.owed.is_some() {
+            let why = "the datastore was not told of its earlier ADD yet".to_owned();
+            return self.take(record, &order, &Outage { why, was_tried: true });
+        }
+        let error = match self.orders.claim(self, order.clone()) {
+            Ok(claimed) => {
+                *record = claimed?;
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        let was_tried = match &*error {
+            store::ipam::Error::Store(store::Error::Unreachable(_)) => false,
+            store::ipam::Error::Store(store::Error::Uncertain(_)) => true,
+            _ => return Err(unavailable(&error)),
+        };
+        if !self.has_agent() {
+            return Err(unavailable(&error));
+        }
+        self.take(record, &order, &Outage { why: error.to_string(), was_tried })
     }
 
     fn let_pass(&self, record: &Record) -> Result<(), Failure> {
@@ -379,7 +431,7 @@ impl Node {
                 Step::Release => {
                     self.release(&record).map_err(|failure| unwritten.take().unwrap_or(failure))?;
                 }
-                Step::Claim | Step::Wire | Step::Open => return Ok(()),
+                Step::Claim | Step::Take | Step::Wire | Step::Open | Step::Settle => return Ok(()),
             }
             self.fault(step, "after");
             match record.after(step) {
@@ -387,10 +439,7 @@ impl Node {
                     record.phase = phase;
                     unwritten = self.write(&record).err();
                 }
-                None => {
-                    let forgotten = self.journal.forget(&record.identity);
-                    return forgotten.map_err(|error| failed(&record.identity, "forget", &error));
-                }
+                None => return self.forget(&record),
             }
         }
         Ok(())
@@ -402,10 +451,17 @@ impl Node {
         let removed = self.removals().and_then(|removals| {
             wire::unwire(&self.here, &removals, identity, &record.wiring.host_interface)
         });
-        removed.map_err(|error| failed(identity, "unwire", &error))
+        removed.map_err(|error| failed(identity, "unwire", &error))?;
+        // Whatever the datastore says, and whether it says anything.
+        self.depart(record);
+        self.flush().map_err(|error| failed(identity, "unwire", &error))
     }
 
     fn release(&self, record: &Record) -> Result<(), Failure> {
+        // What the datastore never heard of needs no release; its addresses are in the reserve.
+        if record.owed.as_ref().is_some_and(|owed| !owed.was_tried) {
+            return Ok(());
+        }
         let others = self.addresses_of_others(record);
         let released = self.orders.release(self, record.clone(), others);
         let released = released.map_err(|error| unavailable(&error))?;
@@ -418,7 +474,7 @@ impl Node {
         self.flush().map_err(|error| failed(&record.identity, "release", &error))
     }
 
-    fn addresses_of_others(&self, record: &Record) -> BTreeSet<IpAddr> {
+    pub(crate) fn addresses_of_others(&self, record: &Record) -> BTreeSet<IpAddr> {
         let handle = record.handle();
         let others = self.journal.matching(|other| {
             other.identity.container == record.identity.container
@@ -462,6 +518,7 @@ impl Node {
             wiring,
             profiles: None,
             labels: Vec::new(),
+            owed: None,
             phase: Phase::Leaving,
         })
     }

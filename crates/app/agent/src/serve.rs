@@ -133,7 +133,7 @@ pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Re
     };
     let _lock = lock(&state).map_err(|error| broken(&error))?;
     let store = open_store(&conf)?;
-    let settings = Settings { name, state: state.clone(), agent_socket: None };
+    let settings = Settings { name, state: state.clone(), agent_socket: None, reserve: 0 };
     let failed = |error: crate::node::Error| match error {
         crate::node::Error::Store(error) => unavailable(&error.into()),
         error => broken(&error),

@@ -128,7 +128,10 @@ impl Node {
 
     /// Writes back what live sandboxes have lost. Returns the keys of what has to be tried again.
     fn keep(&self, _: InSync, doubted: &Doubted) -> Vec<String> {
-        let is_up = |record: &Record| record.phase == Phase::Ready && record.boot == self.boot;
+        // What the datastore was not told yet, nobody can have removed from it.
+        let is_up = |record: &Record| {
+            record.phase == Phase::Ready && record.boot == self.boot && record.owed.is_none()
+        };
         let mut left = Vec::new();
         for record in self.journal.all() {
             if !is_up(&record) || !doubted.concerns(&record) {

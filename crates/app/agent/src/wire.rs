@@ -138,6 +138,13 @@ pub(crate) fn unwire(
     }
 }
 
+/// Whether the host's interface of this name was made for a sandbox.
+pub(crate) fn is_of(here: &Netns, identity: &Identity, host_interface: &str) -> Result<bool> {
+    let link = Netlink::in_netns(here)?.link_by_name(&LinkName::new(host_interface)?)?;
+    let alias = link.and_then(|link| link.alias);
+    Ok(alias.as_deref().and_then(Identity::from_alias).as_ref() == Some(identity))
+}
+
 /// What is not as ADD left it, in words.
 pub(crate) fn faults(
     here: &Netns,

@@ -8,6 +8,7 @@ mod census;
 mod filter;
 mod inputs;
 mod live;
+mod reserve;
 mod routes;
 mod sync;
 #[cfg(test)]
@@ -17,5 +18,6 @@ pub use census::Census;
 pub use filter::{Access, Filter, Port, Source, Unenforced};
 pub use inputs::{Changed, Inputs};
 pub use live::{Dispute, Impostor, Live, Twin};
+pub use reserve::Reserve;
 pub use routes::{Hop, Obstacle, Routes, Unroutable, plan};
 pub use sync::InSync;

@@ -351,3 +351,21 @@ fn what_a_live_sandbox_rests_on_is_known_and_so_is_what_it_lacks() {
     inputs.absorb(claim, None);
     assert!(inputs.lacks(&key), "no claim");
 }
+
+#[test]
+fn a_reserve_is_what_its_handle_holds_in_own_blocks_of_open_pools() {
+    let mut inputs = cluster();
+    for (cidr, owner) in [("10.0.0.0/26", "n1"), ("10.0.0.64/26", "n2")] {
+        block(&mut inputs, owner, cidr, "confirmed", Some("n1"));
+    }
+    let held = inputs.reserve("h", 9);
+    assert_eq!(held.fit, ["10.0.0.5".parse().unwrap()].into());
+    assert_eq!(held.unfit, ["10.0.0.69".parse().unwrap()].into());
+    assert_eq!((held.wanted4, held.wanted6), (4, 0), "256 addresses lend 4");
+    assert_eq!(inputs.reserve("h", 1).wanted4, 1);
+    assert_eq!(inputs.reserve("other", 1).fit, [].into());
+    let spec = json!({ "cidr": "10.0.0.0/24", "disabled": true });
+    put(&mut inputs, &format!("{RESOURCES}/ippools/p"), resource("IPPool", "p", spec));
+    let held = inputs.reserve("h", 9);
+    assert_eq!((held.fit.len(), held.unfit.len(), held.wanted4), (0, 2, 0));
+}

@@ -12,7 +12,7 @@ use net::Cidr;
 
 use crate::block::{collect, hand_over};
 use crate::plan::{Stop, family_of};
-use crate::{Assigned, AutoAssign, Error, Planned, Planner};
+use crate::{Assigned, AutoAssign, Error, Owner, Planned, Planner};
 
 /// The handle that holds the reserve of a node.
 pub fn reserve_handle(node: &str) -> String {
@@ -29,7 +29,8 @@ impl Planner<'_> {
     }
 
     /// Fills the reserve of a node up to so many addresses of each family. The request says which
-    /// pools and limits count; its handle, attributes and numbers do not.
+    /// pools and limits count; its handle, attributes and numbers do not. Nothing is borrowed: who
+    /// uses an address of another node's block must say so beside it, and a reserve says nothing.
     pub fn fill_reserve(
         &mut self,
         count4: usize,
@@ -52,7 +53,30 @@ impl Planner<'_> {
             max_per_handle: 0,
             ..request.clone()
         };
-        self.auto_assign(&request)
+        let before = self.savepoint();
+        let assigned = self.auto_assign(&request)?;
+        for address in assigned.addresses() {
+            if !self.is_in_own_block(&request.node, address)? {
+                self.roll_back(before);
+                return Ok(Assigned::default());
+            }
+        }
+        Ok(assigned)
+    }
+
+    fn is_in_own_block(&self, node: &str, address: Cidr) -> Planned<bool> {
+        let owner = Owner::node(node).to_string();
+        match self.block(address.masked()) {
+            Ok(block) => Ok(block.is_some_and(|block| block.affinity == Some(owner))),
+            Err(Stop::Failed(_)) => Ok(false),
+            Err(Stop::Pause(pause)) => Err(pause),
+        }
+    }
+
+    /// An address with the mask of its block; none if it is in no enabled pool.
+    pub fn within_block(&self, address: IpAddr) -> Planned<Option<Cidr>> {
+        let pool = self.pool_of(address)?;
+        Ok(pool.and_then(|pool| Cidr::new(address, pool.block_size)))
     }
 
     /// Hands an address of the reserve of a node over to a handle: the holder in the block and

@@ -183,7 +183,7 @@ fn explained(error: &ipam::Error) -> Failure {
 }
 
 /// Pools are named or given by CIDR.
-fn resolve(
+pub(crate) fn resolve(
     planner: &mut Planner<'_>,
     names: &[String],
     is_ipv4: bool,
@@ -221,6 +221,22 @@ fn held(planner: &Planner<'_>, networks: Vec<Cidr>) -> Planned<Result<Vec<Held>,
     Ok(Ok(all))
 }
 
+/// The endpoint of a sandbox, without what the datastore adds.
+pub(crate) fn endpoint(record: &Record) -> Result<Value, Failure> {
+    let object = Endpoint {
+        name: &record.endpoint,
+        node: &record.node,
+        identity: &record.identity,
+        workload: &record.workload,
+        profiles: record.profiles(),
+        labels: record.labels.clone(),
+        wiring: &record.wiring,
+    }
+    .object();
+    valid(Kind::WorkloadEndpoint, &object)?;
+    Ok(object)
+}
+
 /// Writes the endpoint of a sandbox.
 ///
 /// An endpoint of that name that is there already is one of an earlier sandbox of the same pod: it
@@ -231,19 +247,10 @@ pub(crate) fn record_endpoint(
     fresh: &Fresh,
 ) -> Planned<Result<(), Failure>> {
     let key = endpoint_key(record);
-    let wanted = Endpoint {
-        name: &record.endpoint,
-        node: &record.node,
-        identity: &record.identity,
-        workload: &record.workload,
-        profiles: record.profiles(),
-        labels: record.labels.clone(),
-        wiring: &record.wiring,
-    }
-    .object();
-    if let Err(failure) = valid(Kind::WorkloadEndpoint, &wanted) {
-        return Ok(Err(failure));
-    }
+    let wanted = match endpoint(record) {
+        Ok(wanted) => wanted,
+        Err(failure) => return Ok(Err(failure)),
+    };
     let stored = planner.get(&key)?.and_then(|bytes| text::json::parse(&bytes).ok());
     let object = match stored {
         Some(mut stored) if stored.is_object() => {
@@ -259,7 +266,7 @@ pub(crate) fn record_endpoint(
 }
 
 /// Makes the profile of a network, unless it is there.
-fn ensure_profile(
+pub(crate) fn ensure_profile(
     planner: &mut Planner<'_>,
     network: &str,
     workload: &Workload,

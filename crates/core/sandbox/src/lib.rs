@@ -13,5 +13,6 @@ pub mod life;
 pub mod netconf;
 pub mod reclaim;
 pub mod records;
+pub mod reserve;
 pub mod version;
 pub mod wiring;

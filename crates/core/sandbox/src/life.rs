@@ -68,8 +68,25 @@ pub struct Record {
     /// The labels of its endpoint beside those that every endpoint has.
     #[serde(default)]
     pub labels: Vec<(String, String)>,
+    /// What the datastore is still to be told; none if it knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owed: Option<Owed>,
     /// How far it has come.
     pub phase: Phase,
+}
+
+/// What is still to be told of a sandbox that was made without the datastore.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owed {
+    /// The uid of its endpoint.
+    pub endpoint_uid: String,
+    /// The uid of its network's profile, should that have to be made.
+    pub profile_uid: String,
+    /// Whether the datastore may know some of it: a request was sent, whatever became of it.
+    pub was_tried: bool,
+    /// Who has an address of it, if that turned out to be somebody else. Then it is closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contested: Option<String>,
 }
 
 /// What is wanted of a sandbox.
@@ -86,10 +103,14 @@ pub enum Target {
 pub enum Step {
     /// Claim addresses and write the endpoint, in one transaction.
     Claim,
+    /// The same without the datastore: take addresses of the reserve.
+    Take,
     /// Make the interfaces, closed.
     Wire,
     /// Let packets pass.
     Open,
+    /// Tell the datastore of what was taken, in one transaction.
+    Settle,
     /// Write down that it leaves, before anything is undone.
     Leave,
     /// Let no packet pass, and remove the interfaces.
@@ -100,15 +121,25 @@ pub enum Step {
 
 impl Step {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Claim, Self::Wire, Self::Open, Self::Leave, Self::Unwire, Self::Release];
+    pub const ALL: [Self; 8] = [
+        Self::Claim,
+        Self::Take,
+        Self::Wire,
+        Self::Open,
+        Self::Settle,
+        Self::Leave,
+        Self::Unwire,
+        Self::Release,
+    ];
 
     /// Its name, in messages and as a place where a test stops the process.
     pub fn name(self) -> &'static str {
         match self {
             Self::Claim => "claim",
+            Self::Take => "take",
             Self::Wire => "wire",
             Self::Open => "open",
+            Self::Settle => "settle",
             Self::Leave => "leave",
             Self::Unwire => "unwire",
             Self::Release => "release",
@@ -134,9 +165,9 @@ impl Record {
     /// The phase after a step that went well; none when nothing is left.
     pub fn after(&self, step: Step) -> Option<Phase> {
         match step {
-            Step::Claim => Some(Phase::Claimed),
+            Step::Claim | Step::Take => Some(Phase::Claimed),
             Step::Wire => Some(Phase::Wired),
-            Step::Open => Some(Phase::Ready),
+            Step::Open | Step::Settle => Some(Phase::Ready),
             Step::Leave => Some(Phase::Leaving),
             Step::Unwire => Some(Phase::Releasing),
             Step::Release => None,

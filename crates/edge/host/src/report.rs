@@ -93,6 +93,8 @@ pub struct Ipam {
     pub used: u64,
     /// How many pools the cluster has.
     pub pools: usize,
+    /// How many of the addresses in use are held for times without the datastore.
+    pub reserve: usize,
 }
 
 /// A part of the kernel.

@@ -268,7 +268,8 @@ impl Driver {
         let mut revisions = Vec::new();
         let mut applied_at = None;
         for op in &txn.ops {
-            let entry = self.store.get(op.key())?.0;
+            // Who cannot look does not know either.
+            let Ok((entry, _)) = self.store.get(op.key()) else { return Err(lost.into()) };
             revisions.push(entry.as_ref().map(|entry| entry.mod_revision));
             if let (Op::Put { key, value }, Some(entry)) = (op, entry)
                 && entry.value == *value

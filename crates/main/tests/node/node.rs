@@ -15,11 +15,19 @@ use serde_json::{Value, json};
 use store::{Store, sqlite};
 use tempfile::TempDir;
 
+use crate::etcd::{self, Etcd};
+
 /// A node. Everything of it goes away with it.
 pub(crate) struct Node {
     folder: TempDir,
     containers: Vec<String>,
     agent: Option<Child>,
+    /// The network of its calls.
+    pub(crate) network: &'static str,
+    /// A step at which the agent ends.
+    pub(crate) fault: &'static str,
+    /// The datastore; none means the embedded one.
+    pub(crate) etcd: Option<Etcd>,
 }
 
 /// Whether this process may make namespaces; says so if not.
@@ -34,6 +42,32 @@ pub(crate) fn may_run() -> bool {
 impl Node {
     /// A node with so many containers, and a pool.
     pub(crate) fn new(n_containers: usize) -> Node {
+        let node = Node::bare(n_containers);
+        node.furnish();
+        node
+    }
+
+    /// The same with an etcd of its own; none, said aloud, where that cannot be.
+    pub(crate) fn with_etcd(n_containers: usize) -> Option<Node> {
+        if !may_run() || !etcd::is_installed() {
+            return None;
+        }
+        let mut node = Node::bare(n_containers);
+        node.etcd = Some(Etcd::start(node.netns("host"), node.path("etcd")));
+        node.until_etcd_serves();
+        node.furnish();
+        Some(node)
+    }
+
+    /// Waits until etcd answers.
+    pub(crate) fn until_etcd_serves(&self) {
+        until("etcd serves", || {
+            let words = ["--command-timeout=1s", "endpoint", "health"];
+            self.inside("host", "etcdctl", &words).output().unwrap().status.success()
+        });
+    }
+
+    fn bare(n_containers: usize) -> Node {
         let folder = tempfile::Builder::new().prefix("nodetest").tempdir().unwrap();
         let names = folder.path().join("netns");
         std::fs::create_dir(&names).unwrap();
@@ -43,7 +77,7 @@ impl Node {
         }
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_margay"), folder.path().join("calico"))
             .unwrap();
-        let node = Node { folder, containers, agent: None };
+        let node = Node { folder, containers, agent: None, network: "net1", fault: "", etcd: None };
         node.ip(&["link", "set", "lo", "up"]);
         // Without a default route the host does not answer for the gateway.
         node.ip(&["link", "add", "eth0", "type", "bridge"]);
@@ -51,16 +85,20 @@ impl Node {
         node.ip(&["addr", "add", "fd30::1/64", "dev", "eth0", "nodad"]);
         node.ip(&["link", "set", "eth0", "up"]);
         node.ip(&["route", "add", "default", "via", "172.30.0.2"]);
+        node
+    }
+
+    /// Writes the pools and the node.
+    fn furnish(&self) {
         let own = json!({
             "apiVersion": "projectcalico.org/v3", "kind": "Node",
             "metadata": { "name": "n1" }, "spec": {},
         });
         let documents = [pool("v4", "10.65.0.0/24"), pool("v6", "fd65::/120"), own];
-        let file = node.path("objects.yaml");
+        let file = self.path("objects.yaml");
         std::fs::write(&file, documents.map(|it| it.to_string()).join("\n---\n")).unwrap();
-        let applied = node.margay(&["apply", "-f", file.to_str().unwrap()]).output().unwrap();
+        let applied = self.margay(&["apply", "-f", file.to_str().unwrap()]).output().unwrap();
         assert!(applied.status.success(), "{applied:?}");
-        node
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -71,16 +109,19 @@ impl Node {
         self.path("netns").join(name)
     }
 
-    fn margay(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_margay"));
-        self.surround(command.args(words));
-        command
+    /// The command line on the host.
+    pub(crate) fn margay(&self, words: &[&str]) -> Command {
+        self.inside("host", env!("CARGO_BIN_EXE_margay"), words)
     }
 
     fn surround(&self, command: &mut Command) {
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("MARGAY_STATE_DIR", self.path("state"));
-        command.env("MARGAY_STORE", self.path("store.db")).stdin(Stdio::null());
+        command.env("MARGAY_RUN_DIR", self.path("run")).stdin(Stdio::null());
+        match &self.etcd {
+            Some(_) => command.env("ETCD_ENDPOINTS", etcd::ENDPOINT),
+            None => command.env("MARGAY_STORE", self.path("store.db")),
+        };
     }
 
     /// A program in a namespace of the node.
@@ -100,22 +141,33 @@ impl Node {
 
     /// Starts the agent, and waits until it serves.
     pub(crate) fn start_agent(&mut self) {
-        self.start_agent_after("");
+        self.start("", &[]);
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn start_agent_with(&mut self, more: &[&str]) {
+        self.start("", more);
     }
 
     /// The same, after a script in a mount namespace of its own.
     pub(crate) fn start_agent_after(&mut self, before: &str) {
+        self.start(before, &[]);
+    }
+
+    fn start(&mut self, before: &str, more: &[&str]) {
         let binary = env!("CARGO_BIN_EXE_margay");
         let (run, state) = (self.path("run"), self.path("state"));
         let script = format!(
             "set -e; {before} exec {binary} agent --node n1 --address 172.30.0.1/24 \
-             --address fd30::1/64 --run-dir {} --state-dir {}",
+             --address fd30::1/64 --run-dir {} --state-dir {} {}",
             run.display(),
-            state.display()
+            state.display(),
+            more.join(" ")
         );
         let words = ["--mount", "--propagation", "private", "sh", "-c", &script];
         let log = std::fs::File::options().create(true).append(true).open(self.path("log"));
         let mut command = self.inside("host", "unshare", &words);
+        command.env("MARGAY_FAULT", self.fault);
         self.agent = Some(command.stderr(log.unwrap()).process_group(0).spawn().unwrap());
         until("the agent serves", || self.path("run/agent.sock").exists());
     }
@@ -236,7 +288,7 @@ impl Node {
 
     pub(crate) fn configuration(&self) -> Value {
         let mut configuration = json!({
-            "cniVersion": "1.1.0", "name": "net1", "type": "calico",
+            "cniVersion": "1.1.0", "name": self.network, "type": "calico",
             "nodename": "n1", "nodename_file_optional": true,
             "ipam": { "type": "calico-ipam", "assign_ipv6": "true" },
             "store": self.path("store.db"),
@@ -267,9 +319,22 @@ impl Node {
 
     /// Every key below one of these, with its value.
     pub(crate) fn stored(&self, prefix: &str) -> Vec<(String, Value)> {
+        if self.etcd.is_some() {
+            return self.stored_in_etcd(prefix);
+        }
         let listed = self.store().list(prefix).unwrap();
         let read = |bytes: &[u8]| serde_json::from_slice(bytes).unwrap();
         listed.entries.iter().map(|entry| (entry.key.clone(), read(&entry.value))).collect()
+    }
+
+    fn stored_in_etcd(&self, prefix: &str) -> Vec<(String, Value)> {
+        let listed = self.inside("host", "etcdctl", &["get", "--prefix", prefix]).output().unwrap();
+        assert!(listed.status.success(), "{listed:?}");
+        // A line with the key, a line with the value: there are no line feeds in ours.
+        let text = String::from_utf8(listed.stdout).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let pairs = lines.chunks(2);
+        pairs.map(|it| (it[0].to_owned(), serde_json::from_str(it[1]).unwrap())).collect()
     }
 
     /// The addresses that the records say are in use, with their handles.

@@ -30,19 +30,20 @@ const KNOWN: u32 = (1 << 1) | (1 << 2);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ruleset {
     /// The sets and maps with their elements, by table and name.
-    sets: BTreeMap<(usize, String), Filled>,
+    pub(super) sets: BTreeMap<(usize, String), Filled>,
     /// The chains of permissions, by name.
-    chains: BTreeMap<String, Vec<Rule>>,
+    pub(super) chains: BTreeMap<String, Vec<Rule>>,
 }
 
+/// A set with its elements, by key.
 #[derive(Clone, Debug, PartialEq)]
-struct Filled {
-    set: Set,
-    elements: BTreeMap<Key, Element>,
+pub(super) struct Filled {
+    pub(super) set: Set,
+    pub(super) elements: BTreeMap<Key, Element>,
 }
 
 /// Which of our tables.
-const INET: usize = 0;
+pub(super) const INET: usize = 0;
 const ARP: usize = 1;
 
 impl Ruleset {

@@ -175,7 +175,11 @@ fn details(status: &Status) -> [(&'static str, String); 5] {
         (_, 0) => "no block yet, the first sandbox claims one".to_owned(),
         (_, blocks) => {
             let (used, all) = (status.ipam.used, status.ipam.addresses);
-            format!("{used}/{all} addresses in {}", count(blocks, "block"))
+            let reserve = match status.ipam.reserve {
+                0 => String::new(),
+                n => format!(", {n} in reserve"),
+            };
+            format!("{used}/{all} addresses in {}{reserve}", count(blocks, "block"))
         }
     };
     let filter = &status.filter;

@@ -1,0 +1,58 @@
+//! What the agent sees to by itself, again and again: that the datastore is asked whether it
+//! answers, knows the node, hears of what happened without it, and is remembered.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::Cidr;
+
+use crate::dataplane::Error;
+use crate::health::Registration;
+use crate::node::Node;
+use crate::supervisor::say;
+use crate::{register, serve};
+
+/// How often.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// How long a datastore that is back is left alone: a request that it had not answered before may
+/// still be carried out, and what was done about it must come after that.
+const REST: Duration = Duration::from_secs(2);
+
+/// Starts to see to it.
+pub(crate) fn start(node: &Arc<Node>, addresses: &[Cidr]) -> io::Result<()> {
+    let (node, addresses) = (Arc::clone(node), addresses.to_vec());
+    std::thread::Builder::new().name("keeper".into()).spawn(move || {
+        loop {
+            std::thread::sleep(PAUSE);
+            node.ask_again();
+            if node.health.vitals().registration != Registration::Done {
+                introduce(&node, &addresses);
+            }
+            serve::settle_tickets(&node);
+            if node.is_steady(REST) {
+                for failure in node.retry() {
+                    say(&format!("to be tried again: {failure}"));
+                }
+                node.settle_all();
+                node.keep_stock();
+            }
+            node.remember();
+        }
+    })?;
+    Ok(())
+}
+
+/// Tells the datastore about the node.
+pub(crate) fn introduce(node: &Node, addresses: &[Cidr]) {
+    if node.outage().is_some() {
+        return;
+    }
+    let registration = match register::register(node.store(), &node.name, addresses) {
+        Ok(()) => Registration::Done,
+        Err(Error::Store(error)) if node.judge(&error) => Registration::Waiting,
+        Err(error) => Registration::Refused(error.to_string()),
+    };
+    node.health.registered(&node.events, registration);
+}

@@ -1,0 +1,104 @@
+//! How a node gets along when its datastore does not answer: what it remembers of it, and how it
+//! finds out that it is back.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use api::Kind;
+use host::known::{self, Known};
+use sandbox::claim::{endpoint_key, resource_key};
+use store::Store;
+
+use crate::finding::{Finding, Severity};
+use crate::memory::Memory;
+use crate::node::{Node, Recalled};
+use crate::supervisor::say;
+
+impl Node {
+    /// Takes up what an earlier run knew: the datastore does not answer.
+    pub(crate) fn recall(&self, known: &Known) {
+        let memory = Memory::recall(&self.name, &known.objects);
+        let mut dataplane = self.dataplane();
+        if dataplane.is_complete() {
+            return;
+        }
+        let inputs = memory.inputs(&self.name);
+        dataplane.recalled = Some(Recalled { memory, inputs });
+        for record in self.journal.all() {
+            dataplane.retake(&endpoint_key(&record));
+        }
+    }
+
+    /// What was written down; what cannot be used is put aside and said.
+    pub(crate) fn known(&self) -> Known {
+        let place = self.store().describe();
+        let (known, unreadable) = Known::read(&self.memory_file, &self.name, &place);
+        if let Some(file) = unreadable {
+            let (place, why) = (file.path.display(), file.why);
+            self.events.note("quarantine", &format!("memory put aside: {place}: {why}"));
+        }
+        self.stock.restore(&known.reserve);
+        known
+    }
+
+    /// Writes down what changed of what is worth remembering.
+    pub(crate) fn remember(&self) {
+        // A file of this host is there whenever the agent is.
+        if !matches!(self.store(), Store::Etcd(_)) {
+            return;
+        }
+        let mut dataplane = self.dataplane();
+        if dataplane.is_complete() && dataplane.memory.take_changed() {
+            drop(dataplane);
+            self.write_memory(&self.stock.addresses());
+        }
+    }
+
+    /// Writes down what is worth remembering, and what is in the reserve.
+    pub(crate) fn write_memory(&self, reserve: &BTreeSet<IpAddr>) {
+        let dataplane = self.dataplane();
+        let endpoints = dataplane.inputs.local_endpoints();
+        let used: BTreeSet<String> =
+            endpoints.flat_map(|(_, endpoint)| endpoint.spec.profiles.iter().cloned()).collect();
+        let objects = dataplane.memory.objects(&used);
+        drop(dataplane);
+        let mut known = Known::new(&self.name, self.store().describe());
+        known.objects = objects;
+        known.reserve.clone_from(reserve);
+        if let Err(error) = known.write(&self.memory_file) {
+            say(&format!("{}: {error}", self.memory_file.display()));
+            self.dataplane().memory.doubt();
+        }
+    }
+
+    /// Asks a datastore that did not answer, unless the watch is about to find out.
+    pub(crate) fn ask_again(&self) {
+        if self.outage().is_none() {
+            return;
+        }
+        let key = resource_key(Kind::ClusterInformation, "", "default");
+        if self.store().get(&key).is_ok() {
+            self.health.answered(&self.events);
+        }
+    }
+
+    /// Whether the datastore has been answering for some time.
+    pub(crate) fn is_steady(&self, rest: Duration) -> bool {
+        match self.store() {
+            Store::Sqlite(_) => true,
+            Store::Etcd(_) => self.health.connected_for().is_some_and(|it| it >= rest),
+        }
+    }
+
+    /// What is wrong with what is remembered.
+    pub(crate) fn memory_finding(&self) -> Option<Finding> {
+        let aside = known::aside(&self.memory_file);
+        aside.exists().then(|| {
+            let place = aside.display();
+            let problem = format!("{place}: what was known could not be read, and was put aside");
+            let fix = format!("rm {place}      (once you have looked at it)");
+            Finding::new("MG-STATE-001", Severity::Degraded, "AGENT", problem, fix)
+        })
+    }
+}

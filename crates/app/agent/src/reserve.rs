@@ -1,0 +1,364 @@
+//! The reserve of addresses: filled while the datastore answers, drawn on while it does not, and
+//! accounted for when it is back.
+//!
+//! An address is taken by being in the record of a sandbox, so that one write of the journal is all
+//! there is to it: after a crash it was taken or it was not. What is left is what the reserve
+//! holds and no record does.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use intent::Reserve;
+use ipam::{AutoAssign, Planned, Planner, Read, Release, Step as Plan, reserve_handle};
+use sandbox::claim::{Order, endpoint_key};
+use sandbox::failure::{Code, Failure};
+use sandbox::life::{Owed, Phase, Record, Step};
+use sandbox::reserve::{self, Unsettled};
+use store::Store;
+
+use crate::finding::{Finding, Severity};
+use crate::node::Node;
+use crate::supervisor::say;
+use crate::{notes, wire};
+
+/// How long a reserve that could not be filled is left as it is.
+const FILL_PAUSE: Duration = Duration::from_secs(30);
+
+/// How long a datastore that is back may take to hear of everything before that is said.
+const SETTLE_WAIT: Duration = Duration::from_secs(30);
+
+/// What the node holds, as was written down.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    /// How many of each family there should be.
+    wanted: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    addresses: BTreeSet<IpAddr>,
+    /// When filling it is worth another try.
+    fill_after: Option<Instant>,
+}
+
+/// Why an ADD cannot have the datastore.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    /// In the words of the datastore's client.
+    pub(crate) why: String,
+    /// Whether a request was sent, whatever became of it.
+    pub(crate) was_tried: bool,
+}
+
+impl Stock {
+    /// For so many addresses of each family, of which none is held yet.
+    pub(crate) fn new(wanted: usize) -> Self {
+        Self { wanted, held: Mutex::default() }
+    }
+
+    /// These were held before. Who wants no reserve draws on none.
+    pub(crate) fn restore(&self, addresses: &BTreeSet<IpAddr>) {
+        if self.wanted > 0 {
+            self.lock().addresses.clone_from(addresses);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is written down.
+    pub(crate) fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.lock().addresses.clone()
+    }
+}
+
+impl Node {
+    /// How many addresses could be given without the datastore.
+    pub(crate) fn n_in_stock(&self) -> usize {
+        self.free(&self.stock.lock().addresses).len()
+    }
+
+    fn free(&self, held: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let taken = self.addresses_in_journal();
+        held.iter().copied().filter(|address| !taken.contains(address)).collect()
+    }
+
+    fn addresses_in_journal(&self) -> BTreeSet<IpAddr> {
+        let all = self.journal.all();
+        let held = all.iter().flat_map(|record| &record.addresses);
+        held.map(|held| held.network.address()).collect()
+    }
+
+    /// Gives a sandbox addresses of the reserve. Nobody else can get them from here on.
+    pub(crate) fn take(
+        &self,
+        record: &mut Record,
+        order: &Order,
+        outage: &Outage,
+    ) -> Result<(), Failure> {
+        self.fault(Step::Take, "before");
+        let held = self.stock.lock();
+        let mut view = self.dataplane().remembered().view();
+        // What stands under that name is found when the datastore is told.
+        view.observe(&endpoint_key(record), None, 1);
+        let free = self.free(&held.addresses);
+        let take = |planner: &mut Planner<'_>| reserve::take(planner, order, &free);
+        let taken = match ipam::plan(&view, store::ipam::now(), take) {
+            Plan::Done(Ok(taken), _) => taken,
+            Plan::Done(Err(failure), _) => return Err(self.refuse(record, outage, &failure)),
+            Plan::Read(reads) => {
+                let unknown: Vec<&str> = reads.iter().map(name_of).collect();
+                let message = format!("not known here: {}", unknown.join(", "));
+                let failure = Failure::new(Code::TryAgainLater, message);
+                return Err(self.refuse(record, outage, &failure));
+            }
+            Plan::Commit(_) => unreachable!("one sandbox fits into a transaction"),
+        };
+        *record = taken;
+        record.phase = record.after(Step::Take).expect("only a release ends a record");
+        if let Some(owed) = &mut record.owed {
+            owed.was_tried = outage.was_tried;
+        }
+        self.write(record)?;
+        drop(held);
+        self.run_ahead(record);
+        self.fault(Step::Take, "after");
+        let text = format!("{}: the datastore hears of it later", notes::spoken(record));
+        self.events.note("reserve", &text);
+        Ok(())
+    }
+
+    /// Nothing can be given. If nothing was asked of the datastore either, nothing is left to do.
+    fn refuse(&self, record: &mut Record, outage: &Outage, failure: &Failure) -> Failure {
+        if !outage.was_tried {
+            record.owed = Some(Owed::default());
+            let _ = self.write(record);
+        }
+        let code = match failure.code {
+            Code::Plugin => Code::Plugin,
+            _ => Code::TryAgainLater,
+        };
+        Failure::new(code, format!("{}; {}", outage.why, failure.message))
+            .with_details("the runtime tries again by itself; margay status says how the node is")
+    }
+
+    /// The endpoint of a sandbox counts, although the datastore does not know it.
+    pub(crate) fn run_ahead(&self, record: &Record) {
+        let is_due = record.owed.as_ref().is_some_and(|owed| owed.contested.is_none());
+        let value = reserve::endpoint_value(record).filter(|_| is_due);
+        let mut dataplane = self.dataplane();
+        match value {
+            Some(value) => dataplane.overlay.run_ahead(record, value),
+            None => dataplane.overlay.settle(record),
+        }
+        dataplane.retake(&endpoint_key(record));
+    }
+
+    /// Tells the datastore of all sandboxes that it does not know yet.
+    pub(crate) fn settle_all(&self) {
+        let is_due = |record: &Record| {
+            let owed = record.owed.as_ref().filter(|owed| owed.contested.is_none());
+            record.phase == Phase::Ready && owed.is_some()
+        };
+        for record in self.journal.all().into_iter().filter(is_due) {
+            let turn = self.turns.of(&record.workload, &record.identity);
+            let _turn = turn.take();
+            if let Some(record) = self.journal.get(&record.identity).filter(is_due)
+                && let Err(failure) = self.settle(record)
+            {
+                say(&format!("to be tried again: {failure}"));
+            }
+        }
+    }
+
+    fn settle(&self, mut record: Record) -> Result<(), Failure> {
+        if let Some(owed) = record.owed.as_mut().filter(|owed| !owed.was_tried) {
+            owed.was_tried = true;
+            self.write(&record)?;
+        }
+        self.fault(Step::Settle, "before");
+        let others = self.addresses_of_others(&record);
+        let interface = &record.wiring.host_interface;
+        let is_current = wire::is_of(&self.here, &record.identity, interface);
+        let is_current =
+            is_current.map_err(|error| Failure::plugin(format!("{interface}: {error}")))?;
+        let told = self.transact_with_changes(|planner| {
+            reserve::settle(planner, &record, &others, is_current)
+        });
+        let (answer, changes) = told.map_err(|error| crate::addresses::unavailable(&error))?;
+        match answer {
+            Ok(settled) => {
+                self.dataplane().overlay.settle(&record);
+                self.absorb(&changes);
+                self.fault(Step::Settle, "after");
+                self.write(&settled)?;
+                let text = format!("{}: the datastore knows it now", notes::spoken(&settled));
+                self.events.note("settled", &text);
+                Ok(())
+            }
+            Err(Unsettled::Later(failure)) => Err(failure),
+            Err(Unsettled::Contested(owner)) => self.close(record, owner),
+        }
+    }
+
+    /// Somebody else has an address of a sandbox: it must not be used here any more.
+    fn close(&self, mut record: Record, owner: String) -> Result<(), Failure> {
+        if let Some(owed) = &mut record.owed {
+            owed.contested = Some(owner);
+        }
+        self.write(&record)?;
+        self.run_ahead(&record);
+        self.flush().map_err(|error| Failure::plugin(format!("{}: {error}", record.identity)))
+    }
+
+    /// Brings the reserve to its size, and writes down what is in it.
+    pub(crate) fn keep_stock(&self) {
+        if !matches!(self.store(), Store::Etcd(_)) || !self.dataplane().is_complete() {
+            return;
+        }
+        let handle = reserve_handle(&self.name);
+        let look = || self.dataplane().inputs.reserve(&handle, self.stock.wanted);
+        let taken = self.addresses_in_journal();
+        let change = Restock::of(&look(), &taken);
+        if change.is_nothing() {
+            return self.note_stock(&look().fit);
+        }
+        let mut held = self.stock.lock();
+        if held.fill_after.is_some_and(|after| after > Instant::now()) && change.back.is_empty() {
+            return;
+        }
+        held.fill_after = Some(Instant::now() + FILL_PAUSE);
+        drop(held);
+        // What is given back is not in the stock any more by then, whatever happens in between.
+        let kept: BTreeSet<IpAddr> = look().fit.difference(&change.back).copied().collect();
+        self.note_stock(&kept);
+        let planned = self.transact_with_changes(|planner| change.plan(planner, &self.name));
+        match planned {
+            Ok((_, changes)) => self.absorb(&changes),
+            Err(error) => return say(&format!("the reserve could not be filled: {error}")),
+        }
+        let now = look();
+        if Restock::of(&now, &taken).is_nothing() {
+            self.stock.lock().fill_after = None;
+        }
+        self.note_stock(&now.fit);
+        if let Err(error) = self.flush() {
+            say(&format!("the kernel could not be brought up to date: {error}"));
+        }
+    }
+
+    fn note_stock(&self, addresses: &BTreeSet<IpAddr>) {
+        let mut held = self.stock.lock();
+        if held.addresses == *addresses {
+            return;
+        }
+        // What goes is gone before it is written down, what comes is there after that.
+        held.addresses.retain(|address| addresses.contains(address));
+        drop(held);
+        self.write_memory(addresses);
+        self.stock.lock().addresses.clone_from(addresses);
+    }
+
+    /// What is said of sandboxes that the datastore is still to hear of. One whose address is
+    /// somebody else's is a dispute, which is named as such.
+    pub(crate) fn stock_finding(&self, records: &[Record]) -> Option<Finding> {
+        let is_owed = |record: &&Record| {
+            let owed = record.owed.as_ref().filter(|owed| owed.contested.is_none());
+            record.phase == Phase::Ready && owed.is_some()
+        };
+        let n = records.iter().filter(is_owed).count();
+        let (hears, fix) = match self.health.connected_for() {
+            None => ("it hears of them when it is back", ""),
+            Some(time) if time < SETTLE_WAIT => return None,
+            Some(_) => ("it does not take them", "less the log of the agent, which says why"),
+        };
+        let problem = format!("{n} sandboxes came without it; {hears}");
+        let (code, fix) = ("MG-STORE-003", fix.to_owned());
+        (n > 0).then(|| Finding::new(code, Severity::Degraded, "STORE", problem, fix))
+    }
+}
+
+fn name_of(read: &Read) -> &str {
+    let (Read::Key(key) | Read::Prefix(key)) = read;
+    key.strip_prefix("/calico/resources/v3/projectcalico.org/").unwrap_or(key)
+}
+
+/// What makes a reserve what it should be.
+#[derive(Debug, PartialEq, Eq)]
+struct Restock {
+    /// Addresses to give back.
+    back: BTreeSet<IpAddr>,
+    /// How many IPv4 addresses there should be, those that sandboxes use included.
+    count4: usize,
+    count6: usize,
+    is_short: bool,
+}
+
+impl Restock {
+    fn of(reserve: &Reserve, taken: &BTreeSet<IpAddr>) -> Self {
+        let mut back: BTreeSet<IpAddr> = reserve.unfit.difference(taken).copied().collect();
+        let mut is_short = false;
+        let mut count = |is_ipv4: bool, wanted: usize| {
+            let family = || reserve.fit.iter().filter(move |it| it.is_ipv4() == is_ipv4);
+            let free = || family().filter(|address| !taken.contains(address));
+            back.extend(free().skip(wanted));
+            is_short |= free().count() < wanted;
+            wanted + family().count() - free().count()
+        };
+        let count4 = count(true, reserve.wanted4);
+        let count6 = count(false, reserve.wanted6);
+        Self { back, count4, count6, is_short }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.back.is_empty() && !self.is_short
+    }
+
+    fn plan(&self, planner: &mut Planner<'_>, node: &str) -> Planned<()> {
+        let handle = reserve_handle(node);
+        let back = |address: &IpAddr| Release {
+            address: address.to_string(),
+            handle: handle.clone(),
+            sequence: None,
+        };
+        let back: Vec<Release> = self.back.iter().map(back).collect();
+        if !back.is_empty() {
+            planner.release_ips(&back)?;
+        }
+        let node = node.to_owned();
+        let request = AutoAssign { node, purpose: "Workload".to_owned(), ..AutoAssign::default() };
+        planner.fill_reserve(self.count4, self.count6, &request).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(list: &[&str]) -> BTreeSet<IpAddr> {
+        list.iter().map(|it| it.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_sandboxes_use_is_not_given_back_and_not_counted() {
+        let reserve = Reserve {
+            fit: addresses(&["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1"]),
+            unfit: addresses(&["10.9.0.1", "10.9.0.2"]),
+            wanted4: 1,
+            wanted6: 2,
+        };
+        let taken = addresses(&["10.0.0.1", "10.9.0.1", "10.5.5.5"]);
+        let restock = Restock::of(&reserve, &taken);
+        let back = addresses(&["10.0.0.3", "10.9.0.2"]);
+        assert_eq!(restock, Restock { back, count4: 2, count6: 2, is_short: true });
+        let none = Reserve { wanted4: 0, wanted6: 0, ..reserve.clone() };
+        let back = addresses(&["10.0.0.2", "10.0.0.3", "10.9.0.2", "fd00::1"]);
+        assert_eq!(Restock::of(&none, &taken).back, back);
+        let right = Reserve { fit: addresses(&["10.0.0.2"]), wanted4: 1, ..Reserve::default() };
+        assert!(Restock::of(&right, &taken).is_nothing());
+    }
+}

@@ -1,0 +1,127 @@
+//! What a node remembers of its datastore, for a start while that is gone: the objects that an ADD
+//! needs, the endpoints of its own sandboxes, and the addresses in its reserve.
+//!
+//! One small file, written in full and renamed into place. What cannot be used is put aside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::bounded;
+use crate::journal::Unreadable;
+
+/// The most that is remembered. What does not fit is not remembered.
+pub const BYTES_MAX: usize = 4 << 20;
+/// The most that is read back: quotes and escapes take room.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// The form of the file.
+const FORMAT: u32 = 1;
+
+/// What is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    format: u32,
+    /// The node whose memory it is.
+    pub node: String,
+    /// The datastore that it is about.
+    pub place: String,
+    /// Values by key.
+    pub objects: BTreeMap<String, String>,
+    /// Addresses that the node holds for sandboxes to come.
+    pub reserve: BTreeSet<IpAddr>,
+}
+
+impl Known {
+    /// Nothing, about a node and its datastore.
+    pub fn new(node: impl Into<String>, place: impl Into<String>) -> Self {
+        let (node, place) = (node.into(), place.into());
+        Self { format: FORMAT, node, place, ..Self::default() }
+    }
+
+    /// Reads the memory of a node: nothing if there is none, or if it is about another node or
+    /// another datastore. A file that cannot be used is put aside under another name, and named.
+    pub fn read(path: &Path, node: &str, place: &str) -> (Self, Option<Unreadable>) {
+        let nothing = Self::new(node, place);
+        let read = match bounded::read_file(path, FILE_BYTES_MAX) {
+            Ok(bytes) => serde_json::from_slice::<Self>(&bytes).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return (nothing, None),
+            Err(error) => Err(error.to_string()),
+        };
+        let read = read.and_then(|known| match known.format {
+            FORMAT => Ok(known),
+            other => Err(format!("form {other} is not known, {FORMAT} is")),
+        });
+        match read {
+            Ok(known) if known.node == node && known.place == place => (known, None),
+            Ok(_) => (nothing, None),
+            Err(why) => {
+                let aside = aside(path);
+                // A file that cannot even be renamed is written over later, or stays unreadable.
+                let path = fs::rename(path, &aside).map_or_else(|_| path.to_owned(), |()| aside);
+                (nothing, Some(Unreadable { path, why }))
+            }
+        }
+    }
+
+    /// Writes it, so that a crash leaves the old or the new memory.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        let body = serde_json::to_vec(self).map_err(io::Error::other)?;
+        let fresh = path.with_extension("new");
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&body)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)
+    }
+}
+
+/// Where a memory that cannot be used is put.
+pub fn aside(path: &Path) -> PathBuf {
+    path.with_extension("unreadable")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Known {
+        let objects = BTreeMap::from([("/calico/x".to_owned(), "{\"a\":\"\u{e9}\"}".to_owned())]);
+        let reserve = BTreeSet::from(["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()]);
+        Known { objects, reserve, ..Known::new("n1", "etcd a") }
+    }
+
+    #[test]
+    fn what_was_written_is_read_by_the_same_node_of_the_same_datastore() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/known.json");
+        assert_eq!(Known::read(&path, "n1", "etcd a").0, Known::new("n1", "etcd a"));
+        known().write(&path).unwrap();
+        known().write(&path).unwrap();
+        assert_eq!(Known::read(&path, "n1", "etcd a").0, known());
+        assert_eq!(Known::read(&path, "n2", "etcd a").0, Known::new("n2", "etcd a"));
+        assert_eq!(Known::read(&path, "n1", "etcd b").0, Known::new("n1", "etcd b"));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_put_aside_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("known.json");
+        let half = serde_json::to_string(&known()).unwrap();
+        let other_form = half.replace("\"format\":1", "\"format\":9");
+        for bad in ["", "[]", "\u{0}", &half[..half.len() / 2], &other_form] {
+            fs::write(&path, bad).unwrap();
+            let (read, unreadable) = Known::read(&path, "n1", "etcd a");
+            assert_eq!(read, Known::new("n1", "etcd a"), "{bad}");
+            assert_eq!(unreadable.unwrap().path, aside(&path), "{bad}");
+            assert!(!path.exists() && aside(&path).exists());
+        }
+    }
+}
