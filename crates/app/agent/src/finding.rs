@@ -1,7 +1,7 @@
 //! Contradictions and troubles that the agent sees, each with a stable code, its cause in the
 //! user's words and a remedy that can be pasted.
 
-use intent::{Dispute, Hop, Impostor, Obstacle, Twin, Unenforced, Unroutable};
+use intent::{Dispute, Hop, Impostor, LocalEndpoint, Obstacle, Twin, Unenforced, Unroutable};
 use net::Cidr;
 use serde::{Deserialize, Serialize};
 
@@ -41,11 +41,32 @@ impl Finding {
         Self { code: code.to_owned(), severity, cause: cause.to_owned(), problem, fix }
     }
 
-    /// A sandbox has no interface to route to.
-    pub(crate) fn interface_missing(destination: Cidr, interface: &str) -> Self {
+    /// An endpoint has no interface to route to: that of a sandbox was removed, or there is no such
+    /// sandbox.
+    pub(crate) fn interface_missing(
+        destination: Cidr,
+        interface: &str,
+        endpoint: Option<LocalEndpoint>,
+    ) -> Self {
         let problem = format!("{destination} has no route: its interface {interface} is missing");
-        let fix = "delete the pod; its runtime makes it anew".to_owned();
-        Self::new("MG-ROUTE-001", Severity::Broken, "ROUTES", problem, fix)
+        match endpoint {
+            Some(LocalEndpoint { namespace, name, is_live: false }) => {
+                let problem = format!("{problem}, and no sandbox is known to endpoint {name}");
+                let fix = format!("margay delete wep {name} -n {namespace}");
+                Self::new("MG-ROUTE-001", Severity::Broken, "ROUTES", problem, fix)
+            }
+            _ => {
+                let fix = "delete the pod; its runtime makes it anew".to_owned();
+                Self::new("MG-ROUTE-001", Severity::Broken, "ROUTES", problem, fix)
+            }
+        }
+    }
+
+    /// The way to other nodes has no carrier.
+    pub(crate) fn unplugged(interface: &str) -> Self {
+        let problem = format!("{interface}, which leads to other nodes, has no carrier");
+        let fix = format!("ip link show {interface}      (is the cable in, and the other end up?)");
+        Self::new("MG-LINK-001", Severity::Broken, "ROUTES", problem, fix)
     }
 
     /// Somebody else has a route to the same place.

@@ -518,9 +518,14 @@ impl Dataplane {
                 }
                 _ => true,
             });
-            self.findings = self.routes.apply(proof, &wanted)?;
-            let lost = unroutable.iter().map(Finding::unroutable);
-            self.findings.extend(lost);
+            let troubles = self.routes.apply(proof, &wanted)?;
+            self.findings = troubles.findings;
+            self.findings.extend(unroutable.iter().map(Finding::unroutable));
+            let missing = troubles.missing.iter().map(|(destination, interface)| {
+                let endpoint = self.inputs.endpoint_with(interface);
+                Finding::interface_missing(*destination, interface, endpoint)
+            });
+            self.findings.extend(missing);
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use intent::{Hop, InSync, Routes};
 use ipnet::IpNet;
 use kernel::{
-    Errno, Event, LinkIndex, LinkName, Netlink, NextHop, Operation, Result, Route, RouteFilter,
-    RouteKind, RouteProtocol, TEMPORARY_NAME_PREFIX, Table,
+    Errno, Event, Link, LinkIndex, LinkName, Netlink, NextHop, Operation, Result, Route,
+    RouteFilter, RouteKind, RouteProtocol, TEMPORARY_NAME_PREFIX, Table,
 };
 use net::Cidr;
 
@@ -31,12 +31,35 @@ pub(crate) struct RouteTable {
     /// Wanted routes that the kernel held at some time: one that is missing was taken away.
     held: Routes,
     repaired: Vec<Cidr>,
+    /// Interfaces that lead to other nodes and have no carrier.
+    unplugged: BTreeSet<String>,
+}
+
+/// What stands in the way of routes.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    pub(crate) findings: Vec<Finding>,
+    /// Destinations whose interface is not there.
+    pub(crate) missing: Vec<(Cidr, String)>,
+}
+
+/// What became of a route.
+enum Placed {
+    Here,
+    NoInterface(String),
+    Refused(Finding),
 }
 
 impl RouteTable {
     /// For the namespace that the socket lives in.
     pub(crate) fn new(netlink: Netlink) -> Self {
-        Self { netlink, present: None, held: Routes::new(), repaired: Vec::new() }
+        Self {
+            netlink,
+            present: None,
+            held: Routes::new(),
+            repaired: Vec::new(),
+            unplugged: BTreeSet::new(),
+        }
     }
 
     /// Something else may have changed the routes: they are read again before the next change.
@@ -56,7 +79,7 @@ impl RouteTable {
 
     /// Makes the kernel's routes the wanted ones, and removes the others of ours. What could not be
     /// done is named, and tried again the next time.
-    pub(crate) fn apply(&mut self, _: InSync, wanted: &Routes) -> Result<Vec<Finding>> {
+    pub(crate) fn apply(&mut self, _: InSync, wanted: &Routes) -> Result<Troubles> {
         let is_known = self.present.is_some();
         let present = match self.present.take() {
             Some(present) => present,
@@ -64,18 +87,19 @@ impl RouteTable {
         };
         let (put, remove) = intent::plan(wanted, &present);
         let mut now = present;
-        let mut findings = Vec::new();
+        let mut troubles = Troubles::default();
         for (destination, hop) in put {
             let is_ours = now.contains_key(&destination);
             match self.put(destination, &hop, is_ours)? {
-                None => {
+                Placed::Here => {
                     if self.held.get(&destination) == Some(&hop) {
                         self.repaired.push(destination);
                     }
                     self.held.insert(destination, hop.clone());
                     now.insert(destination, hop);
                 }
-                Some(finding) => findings.push(finding),
+                Placed::NoInterface(name) => troubles.missing.push((destination, name)),
+                Placed::Refused(finding) => troubles.findings.push(finding),
             }
         }
         for destination in remove {
@@ -90,7 +114,8 @@ impl RouteTable {
             self.held.extend(kept);
         }
         self.present = Some(now);
-        Ok(findings)
+        troubles.findings.extend(self.unplugged.iter().map(|link| Finding::unplugged(link)));
+        Ok(troubles)
     }
 
     /// Whether something that happened in the kernel makes what we know of our routes doubtful.
@@ -170,8 +195,9 @@ impl RouteTable {
     }
 
     fn read(&mut self) -> Result<Routes> {
-        let names: BTreeMap<LinkIndex, LinkName> =
-            self.netlink.links()?.into_iter().map(|link| (link.index, link.name)).collect();
+        let links: BTreeMap<LinkIndex, Link> =
+            self.netlink.links()?.into_iter().map(|link| (link.index, link)).collect();
+        self.unplugged.clear();
         let filter = RouteFilter {
             table: Some(Table::MAIN),
             protocol: Some(PROTOCOL),
@@ -182,9 +208,14 @@ impl RouteTable {
             let destination = Cidr::from(route.destination);
             let hop = match (route.kind, route.next_hops.first()) {
                 (RouteKind::Blackhole, _) => Hop::Blackhole,
-                (_, Some(NextHop { gateway: Some(gateway), .. })) => Hop::Node(*gateway),
+                (_, Some(NextHop { gateway: Some(gateway), link, .. })) => {
+                    let way = link.as_ref().and_then(|link| links.get(link));
+                    let way = way.filter(|link| !link.is_running);
+                    self.unplugged.extend(way.map(|link| link.name.to_string()));
+                    Hop::Node(*gateway)
+                }
                 (_, Some(NextHop { link: Some(link), .. })) => {
-                    let name = names.get(link).map(ToString::to_string);
+                    let name = links.get(link).map(|link| link.name.to_string());
                     Hop::Interface(name.unwrap_or_default())
                 }
                 // Nothing that we ever make: it will be replaced, or removed.
@@ -195,27 +226,25 @@ impl RouteTable {
         Ok(routes)
     }
 
-    fn put(&mut self, destination: Cidr, hop: &Hop, is_ours: bool) -> Result<Option<Finding>> {
+    fn put(&mut self, destination: Cidr, hop: &Hop, is_ours: bool) -> Result<Placed> {
         let Some(route) = self.route(destination, hop)? else {
-            let Hop::Interface(name) = hop else { return Ok(None) };
-            return Ok(Some(Finding::interface_missing(destination, name)));
+            let Hop::Interface(name) = hop else { return Ok(Placed::Here) };
+            return Ok(Placed::NoInterface(name.clone()));
         };
         let operation = match is_ours {
             true => Operation::ReplaceRoute(route),
             false => Operation::AddRoute(route),
         };
         match self.netlink.apply(&operation) {
-            Ok(()) => Ok(None),
-            Err(error) => match error.errno() {
-                Some(Errno::EXIST) => Ok(Some(Finding::foreign_route(destination))),
+            Ok(()) => Ok(Placed::Here),
+            Err(error) => Ok(Placed::Refused(match error.errno() {
+                Some(Errno::EXIST) => Finding::foreign_route(destination),
                 Some(Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::INVAL) => {
-                    Ok(Some(Finding::gateway_unreachable(destination, hop, &error)))
+                    Finding::gateway_unreachable(destination, hop, &error)
                 }
-                Some(Errno::NODEV | Errno::NETDOWN) => {
-                    Ok(Some(Finding::route_refused(destination, &error)))
-                }
-                _ => Err(error),
-            },
+                Some(Errno::NODEV | Errno::NETDOWN) => Finding::route_refused(destination, &error),
+                _ => return Err(error),
+            })),
         }
     }
 

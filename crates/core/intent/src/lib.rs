@@ -17,7 +17,7 @@ mod tests;
 pub use census::Census;
 pub use filter::{Access, Filter, Port, Source, Unenforced};
 pub use inputs::{Changed, Inputs};
-pub use live::{Dispute, Impostor, Live, Twin};
+pub use live::{Dispute, Impostor, Live, LocalEndpoint, Twin};
 pub use reserve::Reserve;
 pub use routes::{Hop, Obstacle, Routes, Unroutable, plan};
 pub use sync::InSync;

@@ -67,6 +67,17 @@ pub struct Impostor {
     pub ours: String,
 }
 
+/// An endpoint of this node, as people name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalEndpoint {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Whether the journal vouches for its sandbox.
+    pub is_live: bool,
+}
+
 /// A sandbox that is vouched for, in the form of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Vouched {
@@ -225,6 +236,15 @@ impl Inputs {
             (*owner != key).then(of)
         });
         claims.collect()
+    }
+
+    /// The endpoint of this node with an interface.
+    pub fn endpoint_with(&self, interface: &str) -> Option<LocalEndpoint> {
+        let mut local = self.local_endpoints();
+        let (key, _) = local.find(|(_, it)| it.spec.interface_name == interface)?;
+        let mut words = key.rsplit('/');
+        let (name, namespace) = (words.next()?.to_owned(), words.next()?.to_owned());
+        Some(LocalEndpoint { namespace, name, is_live: self.is_vouched(key) })
     }
 
     /// The interfaces of live sandboxes, with the keys of their endpoints.

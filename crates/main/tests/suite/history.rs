@@ -221,6 +221,7 @@ fn an_object_given_twice_that_ends_as_it_was_is_no_change() {
         let said = place.give("apply", &twice).ok().says(&["✓ 1 unchanged", note]);
         assert!(!said.out.contains("undo"), "{said:?}");
         assert_eq!(place.dump(), before);
+        place.give("diff", &twice).ok();
         // In different transactions it is written twice, and that is in nobody's way.
         let others = (0..120).map(|n| policy("shop", &format!("p{n:03}"), n)).collect::<String>();
         place.give("apply", &others).ok();

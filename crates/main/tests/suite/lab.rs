@@ -220,7 +220,11 @@ fn what_is_broken_shows_and_heals() {
     labs.lab("break link-down n1").ok();
     labs.lab("status").code(2).says(&["n1: its cable is pulled", "2/6 pairs answer"]);
     labs.lab("test").code(2).says(&["n1-web → n2-db: "]);
+    let own = || labs.lab("exec n1 -- margay status");
+    until("the agent to miss it", || own().out.contains("MG-LINK-001"));
+    own().code(2).says(&["eth0, which leads to other nodes, has no carrier"]);
     labs.lab("heal").ok();
+    until("the agent to see it", || own().code == 0);
     labs.lab("break interface-deleted n1-web").ok();
     labs.lab("status").code(2).says(&["n1-web: its interface cali"]);
     labs.lab("heal").ok().says(&["n1-web is connected again"]);
@@ -373,6 +377,7 @@ fn records_are_broken_and_healed() {
     let twins = ["MG-IPAM-002", "is also that of n2-cni-twin-eth0 on n2"];
     until("the finding", || labs.lab("exec n1 -- margay status").out.contains(twins[0]));
     labs.lab("status").says(&twins).says(&["MG-ROUTE-001", "calighost is missing"]);
+    labs.lab("status").says(&["no sandbox is known to endpoint", "margay delete wep "]);
     labs.lab("heal").ok().says(&["1/1 pairs answer"]);
     assert_eq!(n_records(), before);
     labs.lab("break endpoint-deleted").ok().says(&["the record of n2-web is deleted"]);

@@ -141,11 +141,13 @@ impl Reader<'_> {
             "there is no resource in this document".to_owned()
         } else if version != API_VERSION {
             let instead = match version {
-                "" => "",
                 "crd.projectcalico.org/v1" => "; that is how Kubernetes keeps the same resources",
                 _ => "; resources of others are for kubectl apply",
             };
-            format!("apiVersion must be {API_VERSION}, not \"{version}\"{instead}")
+            match version {
+                "" => format!("apiVersion is missing; it must be {API_VERSION}"),
+                _ => format!("apiVersion must be {API_VERSION}, not \"{version}\"{instead}"),
+            }
         } else {
             let kinds = Kind::all().filter(|&kind| is_user_kind(kind)).map(Kind::name);
             match text::distance::nearest(kind, kinds) {

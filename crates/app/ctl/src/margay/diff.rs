@@ -1,5 +1,7 @@
 //! `margay diff -f`: what apply would change, as a unified diff of the YAML of each object.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use store::resources::{Error, Preview};
@@ -17,12 +19,22 @@ pub(crate) fn run(session: &Session, files: &Files) -> Result<bool, Failure> {
     let mut refused = Vec::new();
     let mut help = None;
     let objects = input.values();
-    for (given, preview) in input.objects.iter().zip(session.resources.preview(&objects)) {
+    // Of an object that is given more than once, the last one counts: it is compared with what is
+    // stored, which only the first preview shows.
+    let mut stored: BTreeMap<String, String> = BTreeMap::new();
+    let last: BTreeMap<String, usize> =
+        input.objects.iter().enumerate().map(|(n, given)| (given.name.key(), n)).collect();
+    let previews = input.objects.iter().zip(session.resources.preview(&objects));
+    for (n, (given, preview)) in previews.enumerate() {
         match preview {
             Ok(Preview { before, after }) => {
+                let key = given.name.key();
                 let before = before.map(comparable).unwrap_or_default();
-                let after = comparable(after);
-                text += &one(session.terminal, &spoken(&given.name), &before, &after);
+                let before = stored.entry(key.clone()).or_insert(before);
+                if last.get(&key) == Some(&n) {
+                    let after = comparable(after);
+                    text += &one(session.terminal, &spoken(&given.name), before, &after);
+                }
             }
             Err(error @ Error::Store(_)) => return Err(error.into()),
             Err(error) => {

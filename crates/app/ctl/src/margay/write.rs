@@ -222,6 +222,9 @@ pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure
             Input::read(&files)?.objects.into_iter().map(|given| given.name).collect()
         }
     };
+    // What is given twice goes once.
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(name.key()));
     if names.is_empty() {
         return Err(Failure::new("no names given").help("margay delete KIND NAME…, or -f FILE"));
     }

@@ -172,6 +172,23 @@ impl Resources {
         broken.map_or(Ok(()), |broken| Err(Error::Unreadable(broken)))
     }
 
+    /// Gives back the addresses that a node's agent keeps for times without the datastore.
+    pub(super) fn release_reserve(&self, node: &str, done: &mut Vec<String>) -> Result<(), Error> {
+        let handle = ::ipam::reserve_handle(node);
+        let released = Driver::new(self.store.clone()).run(&mut View::default(), |planner| {
+            let Ok(held) = planner.reserve(node)? else { return Ok(Ok(0)) };
+            match held.is_empty() {
+                true => Ok(Ok(0)),
+                false => Ok(planner.release_by_handle(&handle)?.map(|()| held.len())),
+            }
+        })?;
+        let n = released.answer?;
+        if n > 0 {
+            done.push(format!("the reserve of {node} was let go ({n})"));
+        }
+        Ok(())
+    }
+
     /// Takes blocks away from their owners. Blocks in use stay, without an owner.
     pub(super) fn release_affinities(
         &self,

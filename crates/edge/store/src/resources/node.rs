@@ -61,6 +61,7 @@ impl Resources {
         for endpoint in &endpoints {
             self.remove_if_there(&endpoint.name, done)?;
         }
+        self.release_reserve(&name.name, done)?;
         self.forget_host(&name.name, done)?;
         let mut theirs = Vec::new();
         for kind in [Kind::BgpPeer, Kind::HostEndpoint] {
