@@ -121,7 +121,12 @@ impl Item {
     pub(crate) fn put(&self, root: &Root) -> Result<(), Failure> {
         let path = root.join(self.path());
         if let Standing::Foreign(_) = self.standing(root)? {
-            fs::rename(&path, aside(&path)).map_err(|error| failed(&path, &error))?;
+            let aside = aside(&path);
+            if look(&aside)?.is_some() {
+                let what = format!("{} is there already; nothing is put over it", aside.display());
+                return Err(Failure::new(what).help("move it away, and set up again"));
+            }
+            fs::rename(&path, aside).map_err(|error| failed(&path, &error))?;
         }
         self.make(&path).map_err(|error| failed(&path, &error))
     }

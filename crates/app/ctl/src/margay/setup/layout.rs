@@ -3,8 +3,9 @@
 //! The receipt says where to look; whether what is found there is ours, its own mark says.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+use std::{fs, io};
 
 use host::{bounded, marks};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ const BIN_DIRS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 /// A plugin that every collection of them has: a folder with it is one that a runtime uses.
 const TELLTALE: &str = "loopback";
 
+/// How many links are followed on the way to a file, as in the kernel.
+const LINKS_MAX: usize = 40;
+
 /// The root of a host's files.
 #[derive(Clone, Debug)]
 pub(crate) struct Root(PathBuf);
@@ -40,9 +44,39 @@ impl Root {
         self.0 == Path::new("/")
     }
 
-    /// Where a file of the host lies for us.
+    /// Where a file of the host lies for us. Links on the way are followed as that host would
+    /// follow them: an image cannot lead us out of its own root.
     pub(crate) fn join(&self, path: &Path) -> PathBuf {
-        self.0.join(path.strip_prefix("/").unwrap_or(path))
+        if self.is_host() {
+            return self.0.join(path);
+        }
+        let words = |path: &Path| -> Vec<OsString> {
+            let words = path.components().filter(|it| !matches!(it, Component::RootDir));
+            words.map(|word| word.as_os_str().to_owned()).rev().collect()
+        };
+        let mut ahead = words(path);
+        let mut inside = PathBuf::new();
+        let mut links_left = LINKS_MAX;
+        while let Some(word) = ahead.pop() {
+            if word == ".." {
+                inside.pop();
+                continue;
+            }
+            inside.push(&word);
+            // The last one is what is meant, not what it links to.
+            if ahead.is_empty() || links_left == 0 {
+                continue;
+            }
+            if let Ok(target) = fs::read_link(self.0.join(&inside)) {
+                links_left -= 1;
+                inside.pop();
+                if target.is_absolute() {
+                    inside = PathBuf::new();
+                }
+                ahead.extend(words(&target));
+            }
+        }
+        self.0.join(inside)
     }
 }
 
@@ -225,4 +259,29 @@ fn usual_bin_dirs(root: &Root) -> Vec<PathBuf> {
     let used = |dir: &&str| root.join(&Path::new(dir).join(TELLTALE)).exists();
     let found: Vec<PathBuf> = BIN_DIRS.into_iter().filter(used).map(PathBuf::from).collect();
     if found.is_empty() { vec![BIN_DIRS[0].into()] } else { found }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_of_an_image_lead_to_its_own_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let at =
+            |path: &str| root.join(Path::new(path)).strip_prefix(folder.path()).unwrap().to_owned();
+        fs::create_dir_all(folder.path().join("usr/lib")).unwrap();
+        symlink("/usr/lib", folder.path().join("absolute")).unwrap();
+        symlink("../../../usr/lib", folder.path().join("up")).unwrap();
+        symlink("loop", folder.path().join("loop")).unwrap();
+        assert_eq!(at("/etc/cni"), Path::new("etc/cni"));
+        assert_eq!(at("/absolute/cni"), Path::new("usr/lib/cni"));
+        assert_eq!(at("/up/cni"), Path::new("usr/lib/cni"));
+        assert_eq!(at("/../../up/../x"), Path::new("usr/x"));
+        assert_eq!(at("/absolute"), Path::new("absolute"), "the last one is meant itself");
+        assert_eq!(at("/loop/x"), Path::new("loop/x"));
+    }
 }
