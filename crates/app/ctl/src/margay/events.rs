@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::agent::{Agent, Silence, now};
 use super::arguments::{Format, Structured};
 use super::failure::Failure;
-use super::terminal::{Terminal, printable_line};
+use super::terminal::{self, Terminal, printable_line};
 use super::{get, structured};
 
 /// How often the agent is asked for more.
@@ -70,7 +70,7 @@ pub(crate) fn run(terminal: Terminal, arguments: &EventsArguments) -> Result<boo
         follow(arguments.format.output, &answer)?;
         wanted.after = answer.events.last().map_or(wanted.after, |event| event.number);
         answer.events.clear();
-        std::thread::sleep(POLL);
+        terminal::rest(POLL)?;
         match arguments.agent.ask::<Events>(&Inquiry::Events(wanted.clone())) {
             Ok(more) => {
                 answer = more;

@@ -16,10 +16,11 @@ use super::failure::Failure;
 use super::get::{Asked, Table, complain, exported, quarantine_line, unprintable};
 use super::read_documents::once_each;
 use super::session::{Session, spoken};
+use super::terminal;
 use crate::output::{self, Format, Shown};
 
 /// How long one wait for the next event lasts; the watch itself goes on for ever.
-const WAIT: Duration = Duration::from_secs(3600);
+const WAIT: Duration = Duration::from_secs(1);
 
 /// How long an outage that was spoken of goes on in silence.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
@@ -40,7 +41,10 @@ pub(super) fn follow(session: &Session, get: &Get, asked: &Asked<'_>) -> Result<
     // Those shown last with the labels asked for: one that loses them is gone from this view.
     let mut selected = BTreeSet::new();
     loop {
-        let Some(event) = watch.next(WAIT) else { continue };
+        let Some(event) = watch.next(WAIT) else {
+            terminal::rest(Duration::ZERO)?;
+            continue;
+        };
         if !matches!(event, ResourceEvent::Disconnected { .. })
             && let Some(endpoint) = outage.is_over()
         {

@@ -3,6 +3,10 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 /// The most of one line of a complaint that anybody reads.
 const LINE_MAX: usize = 400;
@@ -132,4 +136,17 @@ fn start_pager() -> Option<Child> {
     let mut words = named.split_whitespace();
     let program = words.next().filter(|program| *program != "cat")?;
     Command::new(program).args(words).env("LESS", "FRSX").stdin(Stdio::piped()).spawn().ok()
+}
+
+/// Waits between two looks at something that is followed; an error once nobody reads any more, so
+/// that a closed pipe is noticed although there is nothing to print.
+pub(crate) fn rest(time: Duration) -> io::Result<()> {
+    let output = io::stdout();
+    let mut polled = [PollFd::new(&output, PollFlags::empty())];
+    let time = Timespec::try_from(time).map_err(io::Error::other)?;
+    match rustix::event::poll(&mut polled, Some(&time)) {
+        Ok(0) | Err(Errno::INTR) => Ok(()),
+        Ok(_) => Err(io::ErrorKind::BrokenPipe.into()),
+        Err(error) => Err(error.into()),
+    }
 }
