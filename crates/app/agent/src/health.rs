@@ -339,7 +339,8 @@ impl Finding {
 
     /// Sandboxes that are gone, and whose addresses are not free yet.
     pub(crate) fn release_waits(n: usize) -> Self {
-        let problem = format!("{n} sandboxes are gone; their addresses are freed when it is back");
+        let gone = text::words::count(n, "sandbox");
+        let problem = format!("{gone} left without it; their addresses are freed when it is back");
         Self::new("MG-STORE-002", Severity::Degraded, "STORE", problem, String::new())
     }
 }

@@ -31,6 +31,7 @@ pub(crate) fn start(node: &Arc<Node>, addresses: &[Cidr]) -> io::Result<()> {
                 introduce(&node, &addresses);
             }
             serve::settle_tickets(&node);
+            node.keep_forwarding();
             if node.is_steady(REST) {
                 for failure in node.retry() {
                     say(&format!("to be tried again: {failure}"));

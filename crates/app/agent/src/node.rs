@@ -8,20 +8,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use api::Kind;
 use host::events::Events;
 use host::journal::Journal;
 use host::tickets::Tickets;
 use intent::{Changed, Hop, InSync, Inputs};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::{LinkName, Netlink, Netns, Removals};
-use sandbox::claim::{self, endpoint_key};
+use sandbox::claim::{self, endpoint_key, resource_key};
 use sandbox::life::{Phase, Step};
 use store::Store;
 use store::ipam::Driver;
 
 use crate::filter::{Absent, FilterTable};
 use crate::finding::Finding;
-use crate::health::{Flushed, Health};
+use crate::health::{Flushed, Health, Registration};
 use crate::memory::Memory;
 use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
@@ -229,6 +230,9 @@ impl Node {
         };
         if dataplane.inputs.in_sync().is_some() && dataplane.inputs.carries_live(key) {
             self.doubts.key(key);
+        }
+        if value.is_none() && key == resource_key(Kind::Node, "", &self.name) {
+            self.health.registered(&self.events, Registration::Waiting);
         }
         dataplane.take_in(key, value);
     }

@@ -160,10 +160,8 @@ impl Node {
 
     /// Tells the datastore of all sandboxes that it does not know yet.
     pub(crate) fn settle_all(&self) {
-        let is_due = |record: &Record| {
-            let owed = record.owed.as_ref().filter(|owed| owed.contested.is_none());
-            record.phase == Phase::Ready && owed.is_some()
-        };
+        // One whose address is another's is tried again as well: the other may have let it go.
+        let is_due = |record: &Record| record.phase == Phase::Ready && record.owed.is_some();
         for record in self.journal.all().into_iter().filter(is_due) {
             let turn = self.turns.of(&record.workload, &record.identity);
             let _turn = turn.take();
@@ -192,10 +190,17 @@ impl Node {
         let (answer, changes) = told.map_err(|error| crate::addresses::unavailable(&error))?;
         match answer {
             Ok(settled) => {
+                // From here on the address is not the reserve's, whatever becomes of the sandbox.
+                let own = settled.addresses.iter().map(|held| held.network.address());
+                let own: BTreeSet<IpAddr> = own.collect();
+                let rest = self.stock.addresses().difference(&own).copied().collect();
+                self.note_stock(&rest);
                 self.dataplane().overlay.settle(&record);
                 self.absorb(&changes);
                 self.fault(Step::Settle, "after");
                 self.write(&settled)?;
+                self.flush()
+                    .map_err(|error| Failure::plugin(format!("{}: {error}", settled.identity)))?;
                 let text = format!("{}: the datastore knows it now", notes::spoken(&settled));
                 self.events.note("settled", &text);
                 Ok(())
@@ -207,6 +212,9 @@ impl Node {
 
     /// Somebody else has an address of a sandbox: it must not be used here any more.
     fn close(&self, mut record: Record, owner: String) -> Result<(), Failure> {
+        if record.owed.as_ref().is_some_and(|owed| owed.contested.as_ref() == Some(&owner)) {
+            return Ok(());
+        }
         if let Some(owed) = &mut record.owed {
             owed.contested = Some(owner);
         }
@@ -229,7 +237,9 @@ impl Node {
         }
         let mut held = self.stock.lock();
         if held.fill_after.is_some_and(|after| after > Instant::now()) && change.back.is_empty() {
-            return;
+            drop(held);
+            // What it has lost, it must not give to anybody.
+            return self.note_stock(&look().fit);
         }
         held.fill_after = Some(Instant::now() + FILL_PAUSE);
         drop(held);
@@ -276,7 +286,8 @@ impl Node {
             Some(time) if time < SETTLE_WAIT => return None,
             Some(_) => ("it does not take them", "less the log of the agent, which says why"),
         };
-        let problem = format!("{n} sandboxes came without it; {hears}");
+        let came = text::words::count(n, "sandbox");
+        let problem = format!("{came} came without it; {hears}");
         let (code, fix) = ("MG-STORE-003", fix.to_owned());
         (n > 0).then(|| Finding::new(code, Severity::Degraded, "STORE", problem, fix))
     }

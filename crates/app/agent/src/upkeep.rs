@@ -17,10 +17,11 @@ use kernel::{LinkName, Netlink};
 use sandbox::claim::{CALICO_IPAM, Fresh, endpoint_key};
 use sandbox::life::{Phase, Record};
 use sandbox::reclaim::{self, Kept, Reclaimed};
+use sandbox::wiring::Wiring;
 
 use crate::node::Node;
-use crate::notes;
 use crate::supervisor::say;
+use crate::{notes, wire};
 
 /// How often what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -114,6 +115,21 @@ pub(crate) fn start(node: &Arc<Node>) -> io::Result<()> {
 }
 
 impl Node {
+    /// Lets the host pass packets on again, should somebody have switched that off: no event of the
+    /// kernel tells of it, and no sandbox would reach another.
+    pub(crate) fn keep_forwarding(&self) {
+        let has = |is_so: fn(&Wiring) -> bool| {
+            self.journal.any(|record| record.phase == Phase::Ready && is_so(&record.wiring))
+        };
+        match wire::forward(&self.here, has(Wiring::has_ipv4), has(Wiring::has_ipv6)) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.events.note("repaired", "forwarding of packets was off; it is on again");
+            }
+            Err(error) => say(&format!("forwarding of packets cannot be switched on: {error}")),
+        }
+    }
+
     /// The journal vouches for a sandbox as long as it is up.
     pub(crate) fn vouch(&self, record: &Record) {
         let key = endpoint_key(record);

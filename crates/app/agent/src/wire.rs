@@ -51,7 +51,7 @@ pub(crate) fn wire(
     pair.mtu = wiring.mtu;
     pair.n_queues = Some(wiring.queues);
     let outer = host.create(&pair)?;
-    forward(here, &mut host, wiring)?;
+    forward(here, wiring.has_ipv4(), wiring.has_ipv6())?;
     apply_settings(here, &wiring.host_settings())?;
     host.apply(&Operation::ChangeLink(outer.index, LinkChange::up()))?;
     netns.enter(|| wire_inside(netns, &inner_name, wiring))?
@@ -88,34 +88,32 @@ fn wire_inside(netns: &Netns, inner_name: &LinkName, wiring: &Wiring) -> Result<
     Ok(())
 }
 
-/// Lets the host pass packets on between its interfaces, in the families that are needed.
+/// Lets the host pass packets on between its interfaces, in the families that are needed; whether
+/// anything had to be switched on.
 ///
 /// A host that forwards IPv6 no longer listens to routers unless told to: one that got its own
 /// default route from a router would lose it.
-fn forward(here: &Netns, host: &mut Netlink, wiring: &Wiring) -> Result<()> {
-    if wiring.has_ipv4() {
-        set(here, &Sysctl::of_family(Family::V4, "ip_forward"), "1")?;
+pub(crate) fn forward(here: &Netns, ipv4: bool, ipv6: bool) -> Result<bool> {
+    let is_on = |switch: &Sysctl| Ok::<bool, Error>(sysctl::read(here, switch)? == "1");
+    let switch = Sysctl::of_family(Family::V4, "ip_forward");
+    let mut is_new = ipv4 && !is_on(&switch)?;
+    if is_new {
+        sysctl::write(here, &switch, "1")?;
     }
     let switch = Sysctl::of_all(Family::V6, "forwarding");
-    if !wiring.has_ipv6() || sysctl::read(here, &switch)? == "1" {
-        return Ok(());
+    if !ipv6 || is_on(&switch)? {
+        return Ok(is_new);
     }
-    for link in host.links()? {
+    is_new = true;
+    for link in Netlink::in_netns(here)?.links()? {
         let listens = Sysctl::of_link(Family::V6, &link.name, "accept_ra");
         // An interface without IPv6 has no such setting.
         if sysctl::read(here, &listens).is_ok_and(|value| value == "1") {
-            set(here, &listens, "2")?;
+            sysctl::write(here, &listens, "2")?;
         }
     }
-    set(here, &switch, "1")
-}
-
-/// Writes a setting, unless it stands: the folder may be read-only.
-fn set(netns: &Netns, sysctl: &Sysctl, value: &str) -> Result<()> {
-    match sysctl::read(netns, sysctl)? == value {
-        true => Ok(()),
-        false => sysctl::write(netns, sysctl, value),
-    }
+    sysctl::write(here, &switch, "1")?;
+    Ok(is_new)
 }
 
 /// Removes the host's end, and with it the other one, if it still is this sandbox's.

@@ -99,9 +99,18 @@ impl Planner<'_> {
     ) -> Result<Cidr, Stop> {
         let reserve = reserve_handle(node);
         let missing = || Stop::Failed(Error::NotInReserve { node: node.to_owned() });
-        let blocks = self.handle(&reserve)?.ok_or_else(missing)?.blocks;
-        let cidr = blocks.keys().filter_map(|cidr| cidr.parse::<Cidr>().ok());
-        let cidr = cidr.into_iter().find(|cidr| cidr.contains(address)).ok_or_else(missing)?;
+        // The block says who holds an address; a handle that somebody removed is made anew.
+        let cidr = match self.handle(&reserve)? {
+            Some(handle) => {
+                let blocks = handle.blocks.keys().filter_map(|cidr| cidr.parse::<Cidr>().ok());
+                blocks.into_iter().find(|cidr| cidr.contains(address))
+            }
+            None => None,
+        };
+        let cidr = match cidr {
+            Some(cidr) => cidr,
+            None => self.within_block(address)?.ok_or_else(missing)?.masked(),
+        };
         let settings = self.settings()?;
         let mut block = self.fresh_block(cidr, &settings)?.ok_or_else(missing)?;
         let ordinal = block.ordinal(address).ok_or_else(missing)?;

@@ -82,6 +82,11 @@ impl Journal {
         self.lock().values().filter(|record| holds(record)).cloned().collect()
     }
 
+    /// Whether there is such a record.
+    pub fn any(&self, holds: impl Fn(&Record) -> bool) -> bool {
+        self.lock().values().any(holds)
+    }
+
     /// Writes a record.
     pub fn put(&self, record: &Record) -> io::Result<()> {
         let body = serde_json::to_vec(record).map_err(io::Error::other)?;

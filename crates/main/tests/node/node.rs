@@ -12,7 +12,7 @@ use host::protocol::Question;
 use kernel::Netns;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use store::{Store, sqlite};
+use store::{Op, Store, Txn, sqlite};
 use tempfile::TempDir;
 
 use crate::etcd::{self, Etcd};
@@ -315,6 +315,12 @@ impl Node {
 
     pub(crate) fn store(&self) -> Store {
         Store::Sqlite(sqlite::Store::open(self.path("store.db")).unwrap())
+    }
+
+    /// Removes a key, as somebody might who does not ask anybody.
+    pub(crate) fn delete_key(&self, key: &str) {
+        let ops = vec![Op::Delete { key: key.to_owned() }];
+        self.store().commit(Txn { compares: Vec::new(), ops }).unwrap();
     }
 
     /// Every key below one of these, with its value.

@@ -113,6 +113,27 @@ fn an_add_without_the_datastore_takes_from_the_reserve() {
 }
 
 #[test]
+fn what_was_settled_is_the_reserves_no_more_and_a_lost_handle_is_made_anew() {
+    let Some(mut node) = Node::with_etcd(1) else { return };
+    node.start_agent_with(&["--reserve", "2"]);
+    node.must("ADD", "first", 0);
+    node.must("DEL", "first", 0);
+    until_reserve(&node, 4);
+    // The blocks still say who holds the addresses.
+    node.delete_key("/calico/ipam/v2/handle/margay-reserve.n1");
+    lose_etcd(&mut node);
+    let second = node.must("ADD", "second", 0);
+    node.etcd.as_mut().unwrap().run();
+    until("the datastore hears of it", || n_owed(&node) == 0);
+    let known = std::fs::read_to_string(node.path("state/known.json")).unwrap();
+    let own = format!("\"{}\"", address(&second));
+    assert!(!known.contains(&own), "{own} could be given once more: {known}");
+    node.must("CHECK", "second", 0);
+    node.must("DEL", "second", 0);
+    assert_empty(&mut node);
+}
+
+#[test]
 fn an_agent_that_ends_while_it_takes_or_settles_leaks_nothing() {
     let Some(mut node) = Node::with_etcd(1) else { return };
     node.start_agent_with(&["--reserve", "2"]);

@@ -5,7 +5,7 @@ use std::process::Child;
 
 use serde_json::Value;
 
-use crate::node::{Node, may_run};
+use crate::node::{Node, may_run, until};
 
 /// Whether a call went well.
 fn is_fine(call: Child) -> bool {
@@ -149,4 +149,45 @@ fn a_pipe_in_the_place_of_a_namespace_is_refused_at_once() {
     assert!(!done.status.success());
     let error: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert!(error["msg"].as_str().unwrap().contains("pipe"), "{error}");
+}
+
+#[test]
+fn a_node_that_somebody_deleted_is_in_the_datastore_again() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(0);
+    node.start_agent();
+    let key = "/calico/resources/v3/projectcalico.org/nodes/n1";
+    let address = || {
+        let found = node.stored(key);
+        found
+            .first()
+            .and_then(|(_, it)| it["spec"]["bgp"]["ipv4Address"].as_str().map(str::to_owned))
+    };
+    until("the node to be known", || address().is_some());
+    node.delete_key(key);
+    until("the node to be known again", || address().as_deref() == Some("172.30.0.1/24"));
+}
+
+#[test]
+fn forwarding_that_somebody_switched_off_is_on_again() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(1);
+    node.start_agent();
+    node.must("ADD", "c1", 0);
+    let switches = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"];
+    for switch in switches {
+        let off = node.inside("host", "sysctl", &["-qw", &format!("{switch}=0")]).status();
+        assert!(off.unwrap().success());
+    }
+    let is_on = |switch: &str| {
+        let read = node.inside("host", "sysctl", &["-n", switch]).output().unwrap();
+        read.stdout.starts_with(b"1")
+    };
+    until("packets to be passed on", || switches.into_iter().all(is_on));
+    let events = std::fs::read_to_string(node.path("state/events.jsonl")).unwrap();
+    assert!(events.contains("forwarding of packets was off"), "{events}");
 }
