@@ -45,8 +45,7 @@ impl Overlay {
         if record.phase >= Phase::Leaving {
             self.settle(record);
             self.gone.insert(endpoint_key(record), Gone::of(record));
-        } else if let Some(owed) = &record.owed
-            && owed.contested.is_none()
+        } else if record.owed.is_some()
             && record.phase >= Phase::Claimed
             && let Some(value) = reserve::endpoint_value(record)
         {
@@ -55,7 +54,7 @@ impl Overlay {
     }
 
     /// The endpoint of a sandbox stands, whatever the datastore says.
-    pub(crate) fn run_ahead(&mut self, record: &Record, value: Vec<u8>) {
+    fn run_ahead(&mut self, record: &Record, value: Vec<u8>) {
         let container = record.identity.container.clone();
         self.ahead.insert(endpoint_key(record), Ahead { container, value });
     }

@@ -148,19 +148,13 @@ impl Node {
 
     /// The endpoint of a sandbox counts, although the datastore does not know it.
     pub(crate) fn run_ahead(&self, record: &Record) {
-        let is_due = record.owed.as_ref().is_some_and(|owed| owed.contested.is_none());
-        let value = reserve::endpoint_value(record).filter(|_| is_due);
         let mut dataplane = self.dataplane();
-        match value {
-            Some(value) => dataplane.overlay.run_ahead(record, value),
-            None => dataplane.overlay.settle(record),
-        }
+        dataplane.overlay.note(record);
         dataplane.retake(&endpoint_key(record));
     }
 
     /// Tells the datastore of all sandboxes that it does not know yet.
     pub(crate) fn settle_all(&self) {
-        // One whose address is another's is tried again as well: the other may have let it go.
         let is_due = |record: &Record| record.phase == Phase::Ready && record.owed.is_some();
         for record in self.journal.all().into_iter().filter(is_due) {
             let turn = self.turns.of(&record.workload, &record.identity);
@@ -206,21 +200,9 @@ impl Node {
                 Ok(())
             }
             Err(Unsettled::Later(failure)) => Err(failure),
-            Err(Unsettled::Contested(owner)) => self.close(record, owner),
+            // It is closed until the other lets go of the address, and named: see `intent`.
+            Err(Unsettled::Contested) => Ok(()),
         }
-    }
-
-    /// Somebody else has an address of a sandbox: it must not be used here any more.
-    fn close(&self, mut record: Record, owner: String) -> Result<(), Failure> {
-        if record.owed.as_ref().is_some_and(|owed| owed.contested.as_ref() == Some(&owner)) {
-            return Ok(());
-        }
-        if let Some(owed) = &mut record.owed {
-            owed.contested = Some(owner);
-        }
-        self.write(&record)?;
-        self.run_ahead(&record);
-        self.flush().map_err(|error| Failure::plugin(format!("{}: {error}", record.identity)))
     }
 
     /// Brings the reserve to its size, and writes down what is in it.
@@ -273,13 +255,9 @@ impl Node {
         self.stock.lock().addresses.clone_from(addresses);
     }
 
-    /// What is said of sandboxes that the datastore is still to hear of. One whose address is
-    /// somebody else's is a dispute, which is named as such.
+    /// What is said of sandboxes that the datastore is still to hear of.
     pub(crate) fn stock_finding(&self, records: &[Record]) -> Option<Finding> {
-        let is_owed = |record: &&Record| {
-            let owed = record.owed.as_ref().filter(|owed| owed.contested.is_none());
-            record.phase == Phase::Ready && owed.is_some()
-        };
+        let is_owed = |record: &&Record| record.phase == Phase::Ready && record.owed.is_some();
         let n = records.iter().filter(is_owed).count();
         let (hears, fix) = match self.health.connected_for() {
             None => ("it hears of them when it is back", ""),

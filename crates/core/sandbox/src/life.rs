@@ -84,9 +84,6 @@ pub struct Owed {
     pub profile_uid: String,
     /// Whether the datastore may know some of it: a request was sent, whatever became of it.
     pub was_tried: bool,
-    /// Who has an address of it, if that turned out to be somebody else. Then it is closed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub contested: Option<String>,
 }
 
 /// What is wanted of a sandbox.

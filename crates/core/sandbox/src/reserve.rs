@@ -20,8 +20,9 @@ use crate::life::{Owed, Record};
 pub enum Unsettled {
     /// Something passing, such as records that are locked.
     Later(Failure),
-    /// An address of it is somebody else's by now.
-    Contested(String),
+    /// An address of it is somebody else's by now. Whoever watches the blocks sees that too, and
+    /// closes its interface.
+    Contested,
 }
 
 /// Gives a sandbox addresses out of those that are `free` in the reserve. Planned on what the node
@@ -177,8 +178,7 @@ fn settle_all(
     Ok(Ok(record))
 }
 
-/// Makes a sandbox the holder of an address of the reserve, or of one that nobody holds; or names
-/// the holder.
+/// Makes a sandbox the holder of an address of the reserve, or of one that nobody holds.
 fn hold(
     planner: &mut Planner<'_>,
     node: &str,
@@ -190,8 +190,7 @@ fn hold(
     }
     if let Ok(found) = planner.get_attributes(address)? {
         let is_own = found.handle == holder.handle;
-        let told = || format!("{address} belongs to {}", spoken(&found));
-        return Ok(if is_own { Ok(()) } else { Err(Unsettled::Contested(told())) });
+        return Ok(if is_own { Ok(()) } else { Err(Unsettled::Contested) });
     }
     let assigned = planner.assign_ip(&AssignIp {
         node: node.to_owned(),
@@ -203,18 +202,6 @@ fn hold(
         reserved: None,
     })?;
     Ok(assigned.map_err(|error| Unsettled::Later(Failure::plugin(error.to_string()))))
-}
-
-/// A holder in the words of people.
-fn spoken(holder: &Attribute) -> String {
-    let named = |name: &str| holder.active_owner.get(name).map(String::as_str);
-    let handle = holder.handle.as_deref().unwrap_or("somebody without a handle");
-    let pod = match (named("namespace"), named("pod")) {
-        (Some(namespace), Some(pod)) => format!(" (pod {namespace}/{pod})"),
-        _ => String::new(),
-    };
-    let node = named(Attribute::NODE).map(|node| format!(" on node {node}")).unwrap_or_default();
-    format!("{handle}{pod}{node}")
 }
 
 /// What an earlier attempt may have claimed, whose answer was lost.
