@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::names::WorkloadEndpointParts;
 use host::known::BYTES_MAX;
 use intent::Inputs;
 use ipam::View;
@@ -20,8 +21,7 @@ const PROFILES: &str = "/calico/resources/v3/projectcalico.org/profiles/";
 /// Values by key.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// How the names of this node's endpoints begin.
-    own: String,
+    node: String,
     values: BTreeMap<String, Vec<u8>>,
     is_changed: bool,
 }
@@ -29,8 +29,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Nothing yet, for the node of this name.
     pub(crate) fn new(node: &str) -> Self {
-        let own = format!("{}-", node.replace('-', "--"));
-        Self { own, values: BTreeMap::new(), is_changed: false }
+        Self { node: node.to_owned(), values: BTreeMap::new(), is_changed: false }
     }
 
     /// What was written down.
@@ -111,7 +110,11 @@ impl Memory {
 
     fn keeps(&self, key: &str) -> bool {
         match key.strip_prefix(ENDPOINTS) {
-            Some(rest) => rest.split_once('/').is_some_and(|(_, name)| name.starts_with(&self.own)),
+            Some(rest) => {
+                let name = rest.split_once('/').map(|(_, name)| name);
+                let parts = name.and_then(|name| WorkloadEndpointParts::parse(name).ok());
+                parts.is_some_and(|parts| parts.node == self.node)
+            }
             None => KEPT.iter().any(|prefix| key.starts_with(prefix)),
         }
     }
