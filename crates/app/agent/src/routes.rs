@@ -13,14 +13,12 @@ use kernel::{
     RouteFilter, RouteKind, RouteProtocol, TEMPORARY_NAME_PREFIX, Table,
 };
 use net::Cidr;
+use sandbox::identity::HOST_INTERFACE_PREFIX;
 
 use crate::finding::Finding;
 
 /// The protocol number of our routes.
 pub(crate) const PROTOCOL: RouteProtocol = RouteProtocol(host::marks::ROUTE_PROTOCOL);
-
-/// The beginning of the names of all sandboxes' interfaces.
-const SANDBOX_PREFIX: &str = "cali";
 
 /// The kernel's side of the routes.
 #[derive(Debug)]
@@ -287,7 +285,7 @@ fn is_by(route: &Route, hop: &Hop) -> bool {
 
 /// Whether an interface is the host's end of a sandbox, or about to be.
 fn is_of_sandbox(name: &LinkName) -> bool {
-    [SANDBOX_PREFIX, TEMPORARY_NAME_PREFIX].iter().any(|it| name.as_str().starts_with(it))
+    [HOST_INTERFACE_PREFIX, TEMPORARY_NAME_PREFIX].iter().any(|it| name.as_str().starts_with(it))
 }
 
 #[cfg(test)]

@@ -32,7 +32,10 @@ pub enum Workload {
     },
 }
 
-/// Room in an interface's name after `cali`.
+/// How the names of the host's interfaces begin, at Calico too.
+pub const HOST_INTERFACE_PREFIX: &str = "cali";
+
+/// Room in an interface's name after that.
 const SUFFIX_LENGTH: usize = 11;
 
 impl Identity {
@@ -108,7 +111,7 @@ impl Workload {
         match self {
             Self::Plain => {
                 let start: String = identity.container.chars().take(SUFFIX_LENGTH).collect();
-                format!("cali{start}")
+                format!("{HOST_INTERFACE_PREFIX}{start}")
             }
             Self::Pod { namespace, name } => hashed_name(&format!("{namespace}.{name}")),
         }
@@ -136,7 +139,7 @@ impl Workload {
 fn hashed_name(text: &str) -> String {
     let digest = Sha1::digest(text.as_bytes());
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("cali{}", &hex[..SUFFIX_LENGTH])
+    format!("{HOST_INTERFACE_PREFIX}{}", &hex[..SUFFIX_LENGTH])
 }
 
 /// An address that a sandbox holds.

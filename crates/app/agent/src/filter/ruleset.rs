@@ -10,13 +10,14 @@ use kernel::nft::{
     Base, Batch, Chain, ChainKind, DataType, Element, Expression, Hook, Key, Register, Rule, Set,
     Source, TableId, Verdict, merged,
 };
+use sandbox::identity::HOST_INTERFACE_PREFIX;
 use sandbox::wiring::GATEWAY_V6;
 use sha1::{Digest, Sha1};
 
 use super::tables;
 
 /// The beginning of the names of all sandboxes' interfaces.
-const PREFIX: &[u8] = b"cali";
+const PREFIX: &[u8] = HOST_INTERFACE_PREFIX.as_bytes();
 const IN: Source = Source::Meta(Meta::InputName);
 const OUT: Source = Source::Meta(Meta::OutputName);
 const FAMILY: Source = Source::Meta(Meta::Family);
