@@ -10,14 +10,14 @@ mod step;
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
 
-use super::arguments::{Format, Place};
+use super::arguments::Place;
 use super::failure::Failure;
-use super::setup::Folders;
+use super::setup::Host;
 use super::setup::change::columns;
 use super::setup::layout::{Layout, Root};
 use super::structured;
@@ -41,12 +41,7 @@ pub(crate) struct RemoveArguments {
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) folders: Folders,
-    /// The root of the host's files, for changing an image
-    #[arg(long, default_value = "/", value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    pub(crate) root: PathBuf,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) host: Host,
 }
 
 /// What is there of ours.
@@ -63,12 +58,12 @@ pub(crate) fn run(
     place: &Place,
     arguments: &RemoveArguments,
 ) -> Result<bool, Failure> {
-    let root = Root::at(&arguments.root);
+    let root = Root::at(&arguments.host.root);
     if root.is_host() && !rustix::process::geteuid().is_root() {
         return Err(Failure::new("what is ours in the kernel only root may see, or remove")
             .help("sudo margay remove --plan"));
     }
-    let usual = || Layout::usual(&arguments.folders.state_dir, &arguments.folders.run_dir);
+    let usual = || Layout::usual(&arguments.host.state_dir, &arguments.host.run_dir);
     let layout = Layout::read(&root)?.unwrap_or_else(usual);
     let found = look(&root, &layout, place, arguments.purge)?;
     if arguments.plan || found.steps.is_empty() {
@@ -163,7 +158,7 @@ fn show(
 ) -> Result<(), Failure> {
     let is_done = !arguments.plan;
     let kept = found.kept.iter().filter(|_| !found.steps.is_empty() || arguments.plan);
-    if let Some(format) = arguments.format.output {
+    if let Some(format) = arguments.host.format.output {
         let answer = json!({
             "done": is_done && problems.is_empty(),
             "changes": found.steps.iter().map(Step::to_json).collect::<Vec<_>>(),

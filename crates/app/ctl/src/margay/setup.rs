@@ -72,17 +72,13 @@ pub(crate) struct SetupArguments {
     #[arg(value_hint = clap::ValueHint::FilePath)]
     pub(crate) program: PathBuf,
     #[command(flatten)]
-    pub(crate) folders: Folders,
-    /// The root of the host's files, for making an image
-    #[arg(long, default_value = "/", value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    pub(crate) root: PathBuf,
-    #[command(flatten)]
-    pub(crate) format: Format,
+    pub(crate) host: Host,
 }
 
-/// The folders of the agent, or of the plugin that acts alone.
+/// Which host, and how to tell of it: its files, and the folders of its agent or of the plugin that
+/// acts alone.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Folders {
+pub(crate) struct Host {
     /// The folder for what survives a reboot
     #[arg(long, env = "MARGAY_STATE_DIR", default_value = "/var/lib/margay", value_name = "DIR")]
     #[arg(hide_env_values = true, value_hint = clap::ValueHint::DirPath)]
@@ -91,6 +87,11 @@ pub(crate) struct Folders {
     #[arg(long, env = "MARGAY_RUN_DIR", default_value = "/run/margay", value_name = "DIR")]
     #[arg(hide_env_values = true, value_hint = clap::ValueHint::DirPath)]
     pub(crate) run_dir: PathBuf,
+    /// The root of the host's files, for making or changing an image
+    #[arg(long, default_value = "/", value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) root: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 /// The command.
@@ -99,7 +100,7 @@ pub(crate) fn run(
     place: &Place,
     arguments: &SetupArguments,
 ) -> Result<bool, Failure> {
-    let root = Root::at(&arguments.root);
+    let root = Root::at(&arguments.host.root);
     refuse(arguments, &root)?;
     let chosen = Chosen::find(place, &root, !arguments.no_agent)?;
     let before = Layout::read(&root)?;
@@ -179,7 +180,7 @@ fn show(
     changes: &[Change],
 ) -> Result<(), Failure> {
     let is_done = !arguments.plan;
-    if let Some(format) = arguments.format.output {
+    if let Some(format) = arguments.host.format.output {
         let answer = json!({
             "node": layout.node,
             "network": layout.network,

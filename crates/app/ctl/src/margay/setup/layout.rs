@@ -130,8 +130,8 @@ impl Layout {
             },
             conflist: arguments.conf_dir.join(format!("10-{}.conflist", arguments.network)),
             unit: (!arguments.no_agent).then_some(unit),
-            state_dir: arguments.folders.state_dir.clone(),
-            run_dir: arguments.folders.run_dir.clone(),
+            state_dir: arguments.host.state_dir.clone(),
+            run_dir: arguments.host.run_dir.clone(),
             store: store.map(Path::to_owned),
             made_folders: BTreeSet::new(),
         };
