@@ -38,7 +38,6 @@ pub(crate) fn status(node: &Node) -> Status {
     let records = node.journal.all();
     let place = node.store().describe();
     let mut findings = node.findings();
-    findings.retain(|finding| !is_passing(finding, &records));
     findings.extend(vitals.findings(&place));
     findings.extend(node.memory_finding());
     findings.extend(node.stock_finding(&records));
@@ -85,18 +84,6 @@ pub(crate) fn status(node: &Node) -> Status {
         },
         findings: findings.into_iter().map(published).collect(),
     }
-}
-
-/// Whether a finding is only that a sandbox is being made or removed at this very moment.
-fn is_passing(finding: &Finding, records: &[Record]) -> bool {
-    let is_named = |record: &Record| {
-        let mut addresses = record.addresses.iter().map(|held| held.network.address());
-        let is_start = |address| finding.problem.starts_with(&format!("{address}/"));
-        let interface = &record.wiring.host_interface;
-        finding.problem.contains(interface) || addresses.any(is_start)
-    };
-    let mut on_the_way = records.iter().filter(|record| record.phase != Phase::Ready);
-    finding.cause == "ROUTES" && on_the_way.any(is_named)
 }
 
 fn severity(severity: Severity) -> report::Severity {
