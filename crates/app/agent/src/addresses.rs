@@ -33,9 +33,6 @@ impl Node {
     /// Forgets the conversations of addresses that are let go: an open one would go on with
     /// whoever gets the address next, whatever its policy says.
     pub(crate) fn forget_connections(&self, addresses: &[IpAddr]) {
-        if addresses.is_empty() {
-            return;
-        }
         let all = Conntrack::in_netns(&self.here);
         if let Err(error) = all.and_then(|mut all| all.delete_addresses(addresses)) {
             self.note(&format!("connections of {addresses:?} are not forgotten: {error}"));

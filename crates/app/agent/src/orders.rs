@@ -121,10 +121,15 @@ impl Drop for HandOver<'_> {
 /// Carries out jobs in one transaction. One that the datastore refuses for good, such as a request
 /// that is too large, must not take the others with it: each is then tried by itself.
 fn carry_out(node: &Node, jobs: Vec<Job>) {
-    let leaving = jobs.iter().filter_map(Job::leaving).flatten().copied();
-    node.forget_connections(&leaving.collect::<Vec<IpAddr>>());
-    let planned = node.transact_with_changes(|planner| {
-        jobs.iter().map(|job| job.plan(planner)).collect::<Planned<Vec<Answer>>>()
+    let leaving: Vec<IpAddr> = jobs.iter().filter_map(Job::leaving).flatten().copied().collect();
+    let planned = std::thread::scope(|threads| {
+        // Nobody on this node is given an address before both are done: the queue waits.
+        if !leaving.is_empty() {
+            threads.spawn(|| node.forget_connections(&leaving));
+        }
+        node.transact_with_changes(|planner| {
+            jobs.iter().map(|job| job.plan(planner)).collect::<Planned<Vec<Answer>>>()
+        })
     });
     match planned {
         Ok((answers, changes)) => {

@@ -23,6 +23,7 @@ fn the_connections_of_an_address_are_forgotten_and_no_others() {
     track(&world, "fd00::1", "fd00::2", 1000);
     let mut conntrack = Conntrack::in_netns(&world.netns).unwrap();
     assert_eq!(conntrack.connections(None).unwrap().len(), 301);
+    assert_eq!(conntrack.count().unwrap(), 301);
     let v6 = conntrack.connections(Some(Family::V6)).unwrap();
     assert_eq!((v6.len(), v6[0].protocol), (1, 6));
     assert_eq!((v6[0].original.source_port, v6[0].original.destination_port), (1000, 80));
@@ -36,4 +37,5 @@ fn the_connections_of_an_address_are_forgotten_and_no_others() {
     assert!(!left.contains("10.65.0.1 "), "{left}");
     assert_eq!(conntrack.delete_where(|_| true).unwrap(), 101);
     assert_eq!(conntrack.connections(None).unwrap(), []);
+    assert_eq!(conntrack.count().unwrap(), 0);
 }
