@@ -63,9 +63,8 @@ impl Bench {
         &self,
         operations: impl FnMut(&mut ipam::Planner<'_>) -> ipam::Planned<T>,
     ) -> anyhow::Result<T> {
-        let nothing = |_: &T| Txn::default();
         let mut view = View::default();
-        Ok(self.driver.run_with(&mut view, || self.now(), operations, nothing)?.answer)
+        Ok(self.driver.run_with(&mut view, || self.now(), operations)?.answer)
     }
 
     fn put(&self, key: &str, value: Option<&str>) -> anyhow::Result<()> {

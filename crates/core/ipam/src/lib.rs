@@ -15,6 +15,7 @@ mod moment;
 mod owner;
 mod plan;
 mod pool;
+mod pursuit;
 mod query;
 mod reads;
 mod reclaim;
@@ -38,6 +39,7 @@ pub use moment::{Cooldown, Moment};
 pub use owner::{OwnerChange, OwnerCheck, OwnerUpdate};
 pub use plan::{Change, Condition, Pause, Plan, Planned, Planner, Savepoint, Step, plan};
 pub use pool::{Closed, Pool, Refusal};
+pub use pursuit::{Done, Entry, Next, Outcome, Pursuit};
 pub use reclaim::{Lost, Reclaim, Reclaimed};
 pub use release::Released;
 pub use request::{

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use api::keys::ipam::{Block, Handle};
 use ipam::{AutoAssign, View, holders};
 use serde_json::{Value, json};
-use store::ipam::{Driver, Error};
-use store::{Compare, Op, Store, Txn};
+use store::ipam::Driver;
+use store::{Op, Store, Txn};
 
 use crate::conformance::on_both;
 
@@ -123,34 +123,6 @@ fn with_everything_known_an_assignment_is_one_request() {
             .unwrap();
         assert_eq!(done.commits, 1);
         assert_eq!(check(store), 6);
-    });
-}
-
-#[test]
-fn changes_of_the_caller_stand_or_fall_with_the_addresses() {
-    on_both(|store| {
-        prepare(store);
-        let driver = Driver::new(store.clone());
-        let extra = |given: &ipam::Assigned| Txn {
-            compares: vec![Compare::Absent("/endpoint".to_owned())],
-            ops: vec![Op::Put {
-                key: "/endpoint".to_owned(),
-                value: given.addresses().next().unwrap().to_string().into_bytes(),
-            }],
-        };
-        let run = |handle: &str| {
-            let wanted = request(1, handle);
-            let plan = |planner: &mut ipam::Planner<'_>| planner.auto_assign(&wanted);
-            driver.run_with(&mut View::default(), store::ipam::now, plan, extra)
-        };
-        let done = run("h1").unwrap();
-        let entry = store.get("/endpoint").unwrap().0.unwrap();
-        assert_eq!(Some(entry.mod_revision), done.revision);
-        match run("h2") {
-            Err(Error::Conflict { key }) => assert_eq!(key, "/endpoint"),
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(check(store), 2);
     });
 }
 

@@ -1,0 +1,254 @@
+//! The way from an operation to its answer: plan, read what is missing, commit, and plan again
+//! when somebody else was faster or the answer of the store was lost.
+//!
+//! Only the decisions are here. Whoever drives a pursuit does what [`Pursuit::next`] says and tells
+//! what came of it, so that a store that conflicts, delays and loses answers can be made up.
+
+use crate::{Condition, Moment, Plan, Planned, Planner, Read, Step, View, plan};
+
+/// How often a plan is made again because somebody else was faster.
+const ATTEMPTS_MAX: u32 = 100;
+/// Into so many transactions an operation over many blocks may fall.
+const PARTS_MAX: u32 = 10_000;
+/// From this attempt on there is a pause before the next one.
+const PATIENT_FROM: u32 = 2;
+
+/// A value and the revision that last wrote it; none if the key is not there.
+pub type Entry = Option<(Vec<u8>, i64)>;
+
+/// An answer, and what it took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done<T> {
+    /// The answer.
+    pub answer: T,
+    /// The revision of the transaction; none if there was nothing to write.
+    pub revision: Option<i64>,
+    /// How many transactions were tried.
+    pub commits: u32,
+    /// What the transaction wrote.
+    pub plan: Plan,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Next<'p, T> {
+    /// Read these into [`Pursuit::view`].
+    Read(Vec<Read>),
+    /// Commit this, and tell [`Pursuit::committed`].
+    Commit(&'p Plan),
+    /// The answer to a transaction was lost: read the keys that it changes one by one, and tell
+    /// [`Pursuit::looked`].
+    Look(&'p Plan),
+    /// Wait a little, longer for a higher number and not the same for everybody.
+    Wait(u32),
+    /// That is all.
+    Done(Done<T>),
+    /// Others changed the same records again and again.
+    GiveUp,
+}
+
+/// What became of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was applied, at this revision.
+    Applied(i64),
+    /// Some condition did not hold: what is under the keys of the conditions, in their order
+    /// (whatever for one about a prefix), at this revision.
+    Conflict(Vec<Entry>, i64),
+    /// Nobody knows.
+    Lost,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Planning,
+    Waiting,
+    Committing(Plan, Option<T>),
+    Looking(Plan, Option<T>),
+    Done(Done<T>),
+    GivenUp,
+}
+
+/// One operation on its way to an answer.
+#[derive(Debug)]
+pub struct Pursuit<T> {
+    /// The view that was handed in may be the work of a watch, and must not be lost over one answer
+    /// that has to be looked up: that is done on a view of its own.
+    fresh: Option<View>,
+    state: State<T>,
+    /// What a refused transaction has shown to be out of date.
+    stale: Vec<Read>,
+    attempt: u32,
+    commits: u32,
+}
+
+impl<T> Pursuit<T> {
+    /// A pursuit that begins with what `view` knows.
+    pub fn new(view: &View) -> Self {
+        let fresh = view.is_empty().then(View::default);
+        Self { fresh, state: State::Planning, stale: Vec::new(), attempt: 0, commits: 0 }
+    }
+
+    /// Where reads go.
+    pub fn view<'v>(&'v mut self, long: &'v mut View) -> &'v mut View {
+        self.fresh.as_mut().unwrap_or(long)
+    }
+
+    /// Ends the pursuit: what it has learned goes to the view it began with.
+    pub fn end(self, long: &mut View) {
+        if let Some(fresh) = self.fresh {
+            long.merge(fresh);
+        }
+    }
+
+    /// What to do next. `operations` runs again whenever something was read or somebody else was
+    /// faster, so it must do nothing but plan.
+    pub fn next(
+        &mut self,
+        long: &mut View,
+        now: Moment,
+        mut operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
+    ) -> Next<'_, T> {
+        match std::mem::replace(&mut self.state, State::Planning) {
+            State::Planning => {}
+            State::Waiting if self.attempt >= PATIENT_FROM => return Next::Wait(self.attempt),
+            State::Waiting => {}
+            State::Done(done) => return Next::Done(done),
+            State::GivenUp => return Next::GiveUp,
+            state @ (State::Committing(..) | State::Looking(..)) => {
+                self.state = state;
+                return self.asked();
+            }
+        }
+        if !self.stale.is_empty() {
+            return Next::Read(std::mem::take(&mut self.stale));
+        }
+        loop {
+            let is_old = self.fresh.is_none();
+            let view = self.fresh.as_ref().unwrap_or(long);
+            let (answer, planned) = match plan(view, now, &mut operations) {
+                Step::Read(reads) => return Next::Read(reads),
+                Step::Commit(planned) => (None, planned),
+                Step::Done(answer, planned) => (Some(answer), planned),
+            };
+            if planned.is_doubtful && is_old {
+                self.fresh = Some(View::default());
+                continue;
+            }
+            if planned.changes.is_empty() {
+                let commits = self.commits;
+                return match answer {
+                    Some(answer) => {
+                        Next::Done(Done { answer, revision: None, commits, plan: planned })
+                    }
+                    // A full transaction has changes; without any there is no end to this.
+                    None => Next::GiveUp,
+                };
+            }
+            self.commits += 1;
+            self.state = State::Committing(planned, answer);
+            return self.asked();
+        }
+    }
+
+    fn asked(&self) -> Next<'_, T> {
+        match &self.state {
+            State::Committing(plan, _) => Next::Commit(plan),
+            State::Looking(plan, _) => Next::Look(plan),
+            State::Planning | State::Waiting | State::Done(_) | State::GivenUp => Next::GiveUp,
+        }
+    }
+
+    /// Takes note of what became of the transaction.
+    pub fn committed(&mut self, long: &mut View, outcome: Outcome) {
+        let state = std::mem::replace(&mut self.state, State::GivenUp);
+        let State::Committing(planned, answer) = state else { return };
+        match outcome {
+            Outcome::Applied(revision) => self.applied(long, planned, answer, revision),
+            Outcome::Conflict(current, revision) => {
+                self.stale = learn(self.view(long), &planned, current, revision);
+                self.again();
+            }
+            Outcome::Lost => self.state = State::Looking(planned, answer),
+        }
+    }
+
+    /// Takes note of what is under the keys of a transaction whose answer was lost, as of a
+    /// revision. It was applied if a key holds what it put there and every other key that it put
+    /// was written then or later: a transaction applies in full or not at all. If it was not,
+    /// planning starts again from what is there now.
+    pub fn looked(&mut self, long: &mut View, current: &[Entry], revision: i64) {
+        let state = std::mem::replace(&mut self.state, State::GivenUp);
+        let State::Looking(planned, answer) = state else { return };
+        match applied_at(&planned, current, revision) {
+            // Later changes of others are found by the conditions of the next plan.
+            Some(revision) => self.applied(long, planned, answer, revision),
+            None => {
+                self.fresh = Some(View::default());
+                self.again();
+            }
+        }
+    }
+
+    fn applied(&mut self, long: &mut View, plan: Plan, answer: Option<T>, revision: i64) {
+        self.view(long).absorb(&plan, revision);
+        let commits = self.commits;
+        self.state = match answer {
+            Some(answer) => State::Done(Done { answer, revision: Some(revision), commits, plan }),
+            // Each part makes the rest smaller; what does not is a conflict with ourselves.
+            None if commits < PARTS_MAX => {
+                self.attempt = 0;
+                State::Planning
+            }
+            None => State::GivenUp,
+        };
+    }
+
+    fn again(&mut self) {
+        self.attempt += 1;
+        self.state = if self.attempt < ATTEMPTS_MAX { State::Waiting } else { State::GivenUp };
+    }
+}
+
+/// Takes over what the refusal of a transaction says about the keys it rests on. If that explains
+/// nothing, something under a prefix is new, and must be read again.
+fn learn(view: &mut View, planned: &Plan, current: Vec<Entry>, revision: i64) -> Vec<Read> {
+    let mut is_explained = false;
+    let mut prefixes = Vec::new();
+    for (condition, entry) in planned.conditions.iter().zip(current) {
+        let (key, expected) = match condition {
+            Condition::Absent(key) => (key, None),
+            Condition::At(key, revision) => (key, Some(*revision)),
+            Condition::NothingNewer { prefix, .. } => {
+                prefixes.push(Read::Prefix(prefix.clone()));
+                continue;
+            }
+        };
+        is_explained |= expected != entry.as_ref().map(|(_, written)| *written);
+        view.observe(key, entry, revision);
+    }
+    if is_explained { Vec::new() } else { prefixes }
+}
+
+/// The revision at which a transaction was applied, by what is under its keys since.
+fn applied_at(planned: &Plan, current: &[Entry], revision: i64) -> Option<i64> {
+    let is_newer = |key: &str, written: i64| {
+        planned.conditions.iter().all(|condition| match condition {
+            Condition::At(compared, before) if compared == key => written > *before,
+            _ => true,
+        })
+    };
+    let mut puts = planned.changes.iter().zip(current).filter(|(change, _)| change.value.is_some());
+    let written = puts.clone().filter_map(|(change, entry)| {
+        let (value, written) = entry.as_ref()?;
+        let is_ours = change.value.as_ref() == Some(value) && is_newer(&change.key, *written);
+        is_ours.then_some(*written)
+    });
+    let at = written.last();
+    if let Some(at) = at {
+        let is_whole = puts.all(|(_, it)| it.as_ref().is_none_or(|(_, written)| *written >= at));
+        return is_whole.then_some(at);
+    }
+    let has_puts = planned.changes.iter().any(|change| change.value.is_some());
+    (!has_puts && current.iter().all(Option::is_none)).then_some(revision)
+}
