@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use intent::Reserve;
 use ipam::{AutoAssign, Planned, Planner, Read, Release, Step as Plan, reserve_handle};
 use sandbox::claim::{Order, endpoint_key};
+use sandbox::course::Outage;
 use sandbox::failure::{Code, Failure};
-use sandbox::life::{Owed, Phase, Record, Step};
+use sandbox::life::{Phase, Record, Step};
 use sandbox::reserve::{self, Unsettled};
 use store::Store;
 
@@ -42,15 +43,6 @@ struct Held {
     addresses: BTreeSet<IpAddr>,
     /// When filling it is worth another try.
     fill_after: Option<Instant>,
-}
-
-/// Why an ADD cannot have the datastore.
-#[derive(Debug)]
-pub(crate) struct Outage {
-    /// In the words of the datastore's client.
-    pub(crate) why: String,
-    /// Whether a request was sent, whatever became of it.
-    pub(crate) was_tried: bool,
 }
 
 impl Stock {
@@ -96,54 +88,36 @@ impl Node {
     /// Gives a sandbox addresses of the reserve. Nobody else can get them from here on.
     pub(crate) fn take(
         &self,
-        record: &mut Record,
+        record: &Record,
         order: &Order,
         outage: &Outage,
-    ) -> Result<(), Failure> {
-        self.fault(Step::Take, "before");
+    ) -> Result<Record, Failure> {
         let held = self.stock.lock();
         let mut view = self.dataplane().remembered().view();
         // What stands under that name is found when the datastore is told.
         view.observe(&endpoint_key(record), None, 1);
         let free = self.free(&held.addresses);
         let take = |planner: &mut Planner<'_>| reserve::take(planner, order, &free);
-        let taken = match ipam::plan(&view, store::ipam::now(), take) {
+        let mut record = match ipam::plan(&view, store::ipam::now(), take) {
             Plan::Done(Ok(taken), _) => taken,
-            Plan::Done(Err(failure), _) => return Err(self.refuse(record, outage, &failure)),
+            Plan::Done(Err(failure), _) => return Err(refusal(outage, &failure)),
             Plan::Read(reads) => {
                 let unknown: Vec<&str> = reads.iter().map(name_of).collect();
                 let message = format!("not known here: {}", unknown.join(", "));
-                let failure = Failure::new(Code::TryAgainLater, message);
-                return Err(self.refuse(record, outage, &failure));
+                return Err(refusal(outage, &Failure::new(Code::TryAgainLater, message)));
             }
             Plan::Commit(_) => unreachable!("one sandbox fits into a transaction"),
         };
-        *record = taken;
         record.phase = record.after(Step::Take).expect("only a release ends a record");
         if let Some(owed) = &mut record.owed {
             owed.was_tried = outage.was_tried;
         }
-        self.write(record)?;
+        self.write(&record)?;
         drop(held);
-        self.run_ahead(record);
-        self.fault(Step::Take, "after");
-        let text = format!("{}: the datastore hears of it later", notes::spoken(record));
+        self.run_ahead(&record);
+        let text = format!("{}: the datastore hears of it later", notes::spoken(&record));
         self.events.note("reserve", &text);
-        Ok(())
-    }
-
-    /// Nothing can be given. If nothing was asked of the datastore either, nothing is left to do.
-    fn refuse(&self, record: &mut Record, outage: &Outage, failure: &Failure) -> Failure {
-        if !outage.was_tried {
-            record.owed = Some(Owed::default());
-            let _ = self.write(record);
-        }
-        let code = match failure.code {
-            Code::Plugin => Code::Plugin,
-            _ => Code::TryAgainLater,
-        };
-        Failure::new(code, format!("{}; {}", outage.why, failure.message))
-            .with_details("the runtime tries again by itself; margay status says how the node is")
+        Ok(record)
     }
 
     /// The endpoint of a sandbox counts, although the datastore does not know it.
@@ -269,6 +243,16 @@ impl Node {
         let (code, fix) = ("MG-STORE-003", fix.to_owned());
         (n > 0).then(|| Finding::new(code, Severity::Degraded, "STORE", problem, fix))
     }
+}
+
+/// What the runtime is told when neither the datastore nor the reserve can give anything.
+fn refusal(outage: &Outage, failure: &Failure) -> Failure {
+    let code = match failure.code {
+        Code::Plugin => Code::Plugin,
+        _ => Code::TryAgainLater,
+    };
+    Failure::new(code, format!("{}; {}", outage.failure.message, failure.message))
+        .with_details("the runtime tries again by itself; margay status says how the node is")
 }
 
 fn name_of(read: &Read) -> &str {

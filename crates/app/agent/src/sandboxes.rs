@@ -1,8 +1,7 @@
 //! Brings sandboxes up and takes them down, step by step, with the journal written in between.
 //!
-//! The steps and their order are [`sandbox::life`]'s; here they are performed. Calls for one
-//! sandbox take turns. Whatever fails on the way up is taken down again before the runtime hears
-//! of it.
+//! What comes next is [`sandbox::course`]'s to say; here it is performed. Calls for one sandbox
+//! take turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,15 +11,15 @@ use kernel::{LinkName, Netlink, Netns};
 use sandbox::answer::{Answer, Interfaces, Route};
 use sandbox::call::Call;
 use sandbox::claim::{self, Fresh, Order, Wish, endpoint_key};
+use sandbox::course::{Act, Course, Outage, Performed};
 use sandbox::failure::{Code, Failure};
 use sandbox::identity::{Held, Identity, Workload};
-use sandbox::life::{NetnsId, Owed, Phase, Record, Step, Target};
+use sandbox::life::{NetnsId, Owed, Phase, Record, Step};
 use sandbox::netconf::NetConf;
 use sandbox::wiring::{self, Wiring};
 
 use crate::addresses::unavailable;
 use crate::node::Node;
-use crate::reserve::Outage;
 use crate::wire;
 
 /// What an ADD asks for, once it is understood.
@@ -34,6 +33,14 @@ pub(crate) struct Addition {
     pub(crate) delegated: Option<Answer>,
     /// The MTU of the pair, if it is decided.
     pub(crate) mtu: Option<u32>,
+}
+
+/// What an ADD works with.
+struct Making<'a> {
+    netns: &'a Netns,
+    order: Order,
+    turn: &'a Turn,
+    give: &'a mut dyn FnMut(&Record) -> bool,
 }
 
 /// Who is being served, so that calls for one sandbox take turns. All that want the same name for
@@ -106,25 +113,21 @@ impl Node {
             debt = self.make_room(record, &addition.conf)?;
         }
         let record = Record { owed: debt, ..self.new_record(call, netns, addition)? };
-        self.write(&record)?;
-        let up = self.bring_up(record.clone(), netns, addition, &turn).and_then(|record| {
-            let is_taken = give(&answer_of(&record, addition));
-            let gone = || Failure::plugin(format!("{identity}: its caller is gone; taken back"));
-            is_taken.then_some(()).ok_or_else(gone)
-        });
-        if up.is_err() {
-            // What cannot be taken back now stays in the journal, and is taken back later.
-            let left = self.journal.get(&identity).unwrap_or(record);
-            let _ = self.drive(left, Target::Gone);
-        }
-        up
+        let order = Order {
+            record: record.clone(),
+            wish: addition.wish.clone(),
+            fresh: Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() },
+        };
+        let mut give = |record: &Record| give(&answer_of(record, addition));
+        let making = Making { netns, order, turn: &turn, give: &mut give };
+        self.run(Course::up(record, self.has_agent()), Some(making))
     }
 
     /// Takes back what an earlier ADD of the same sandbox left. What the datastore cannot be told
     /// now goes over to the next one: both have one handle, by which it is found.
     fn make_room(&self, record: Record, conf: &NetConf) -> Result<Option<Owed>, Failure> {
         let is_heir = record.network == conf.name && self.has_agent();
-        match self.drive(record, Target::Gone) {
+        match self.take_down(record) {
             Ok(()) => Ok(None),
             Err(failure) if failure.code == Code::TryAgainLater && is_heir => {
                 Ok(Some(Owed { was_tried: true, ..Owed::default() }))
@@ -155,7 +158,7 @@ impl Node {
         {
             return Err(failure);
         }
-        match self.drive(record, Target::Gone) {
+        match self.take_down(record) {
             Err(failure) if failure.code == Code::TryAgainLater && self.has_agent() => Ok(()),
             result => result,
         }
@@ -200,7 +203,7 @@ impl Node {
             }
             let turn = self.turns.of(&record.workload, &record.identity);
             let _turn = turn.take_to_leave(&record.identity);
-            if let Err(failure) = self.drive(record, Target::Gone) {
+            if let Err(failure) = self.take_down(record) {
                 failures.push(failure.to_string());
             }
         }
@@ -234,7 +237,7 @@ impl Node {
             .all()
             .into_iter()
             .filter(|record| record.phase != Phase::Ready || record.boot != self.boot);
-        unfinished.filter_map(|record| self.drive(record, Target::Gone).err()).collect()
+        unfinished.filter_map(|record| self.take_down(record).err()).collect()
     }
 
     /// What was leaving and could not, because the datastore did not answer, leaves now.
@@ -249,7 +252,7 @@ impl Node {
                 let _turn = turn.take();
                 // A call may have dealt with it meanwhile.
                 let record = self.journal.get(&record.identity).filter(is_leaving)?;
-                self.drive(record, Target::Gone).err()
+                self.take_down(record).err()
             })
             .collect()
     }
@@ -348,101 +351,92 @@ impl Node {
         Ok(if is_taken { identity.spare_host_interface() } else { usual })
     }
 
-    fn bring_up(
-        &self,
-        mut record: Record,
-        netns: &Netns,
-        addition: &Addition,
-        turn: &Turn,
-    ) -> Result<Record, Failure> {
-        let mut motion = Some(self.motions.begin(&record.wiring.host_interface));
-        while let Some(step) = record.next(Target::Up) {
-            if turn.is_to_leave(&record.identity) {
-                let message = format!("{}: a DEL came before its ADD was done", record.identity);
-                return Err(Failure::new(Code::TryAgainLater, message));
-            }
-            self.fault(step, "before");
-            match step {
-                Step::Claim => self.claim(&mut record, addition)?,
-                Step::Wire => {
-                    let _inside = self.gate.enter();
-                    wire::wire(&self.here, netns, &record.identity, &record.wiring)
-                        .map_err(|error| failed(&record.identity, step.name(), &error))?;
-                    drop(motion.take());
-                    self.is_wired();
-                }
-                Step::Open => self.let_pass(&record)?,
-                Step::Take | Step::Settle | Step::Leave | Step::Unwire | Step::Release => {
-                    unreachable!("no step of a sandbox on its way up")
-                }
-            }
-            self.fault(step, "after");
-            record.phase = record.after(step).expect("only a release ends a record");
-            self.write(&record)?;
-        }
-        Ok(record)
+    fn take_down(&self, record: Record) -> Result<(), Failure> {
+        self.run(Course::down(record, self.has_agent()), None)
     }
 
-    /// Addresses, endpoint and profile, in one transaction; or addresses of the reserve, if the
-    /// datastore does not answer.
-    fn claim(&self, record: &mut Record, addition: &Addition) -> Result<(), Failure> {
-        let order = Order {
-            record: record.clone(),
-            wish: addition.wish.clone(),
-            fresh: Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() },
-        };
-        if record.owed.is_some() {
-            let why = "the datastore was not told of its earlier ADD yet".to_owned();
-            return self.take(record, &order, &Outage { why, was_tried: true });
-        }
-        let error = match self.orders.claim(self, order.clone()) {
-            Ok(claimed) => {
-                *record = claimed?;
-                return Ok(());
+    /// Does what a course says until it ends.
+    fn run(&self, mut course: Course, mut making: Option<Making<'_>>) -> Result<(), Failure> {
+        let begin = |course: &Course| self.motions.begin(&course.record().wiring.host_interface);
+        let mut motion = Some(begin(&course));
+        loop {
+            match course.next() {
+                Act::Write => course.written(self.write(course.record())),
+                Act::Perform(step) => {
+                    let identity = &course.record().identity;
+                    let is_late = making.as_ref().is_some_and(|it| it.turn.is_to_leave(identity));
+                    if is_late && course.is_up() {
+                        course.give_up();
+                        continue;
+                    }
+                    if step == Step::Leave && motion.is_none() {
+                        motion = Some(begin(&course));
+                    }
+                    self.fault(step, "before");
+                    let performed = self.perform(step, &course, making.as_ref());
+                    if matches!(performed, Ok(Performed::Done | Performed::Made(_))) {
+                        self.fault(step, "after");
+                    }
+                    if step == Step::Wire && performed.is_ok() {
+                        drop(motion.take());
+                        self.is_wired();
+                    }
+                    course.performed(performed);
+                }
+                Act::Answer => {
+                    let is_taken = making.as_mut().is_none_or(|it| (it.give)(course.record()));
+                    course.answered(is_taken);
+                }
+                Act::Forget => course.forgotten(self.forget(course.record())),
+                Act::End(result) => return result,
             }
+        }
+    }
+
+    fn perform(
+        &self,
+        step: Step,
+        course: &Course,
+        making: Option<&Making<'_>>,
+    ) -> Result<Performed, Failure> {
+        let record = course.record();
+        let making = || making.expect("only what is made has steps on its way up");
+        match step {
+            Step::Claim => return self.claim(&making().order),
+            Step::Take => {
+                let outage = course.outage().expect("the reserve is for outages");
+                let taken = self.take(record, &making().order, outage)?;
+                return Ok(Performed::Made(Box::new(taken)));
+            }
+            Step::Wire => {
+                let _inside = self.gate.enter();
+                wire::wire(&self.here, making().netns, &record.identity, &record.wiring)
+                    .map_err(|error| failed(&record.identity, step.name(), &error))?;
+            }
+            Step::Open => {
+                self.flush().map_err(|error| failed(&record.identity, step.name(), &error))?;
+            }
+            Step::Leave => {}
+            Step::Unwire => self.unwire(record)?,
+            Step::Release => self.release(record)?,
+            Step::Settle => unreachable!("a sandbox settles when it is up"),
+        }
+        Ok(Performed::Done)
+    }
+
+    /// Addresses, endpoint and profile, in one transaction.
+    fn claim(&self, order: &Order) -> Result<Performed, Failure> {
+        let error = match self.orders.claim(self, order.clone()) {
+            Ok(claimed) => return Ok(Performed::Made(Box::new(claimed?))),
             Err(error) => error,
         };
+        let failure = unavailable(&error);
         let was_tried = match &*error {
             store::ipam::Error::Store(store::Error::Unreachable(_)) => false,
             store::ipam::Error::Store(store::Error::Uncertain(_)) => true,
-            _ => return Err(unavailable(&error)),
+            _ => return Err(failure),
         };
-        if !self.has_agent() {
-            return Err(unavailable(&error));
-        }
-        self.take(record, &order, &Outage { why: error.to_string(), was_tried })
-    }
-
-    fn let_pass(&self, record: &Record) -> Result<(), Failure> {
-        self.flush().map_err(|error| failed(&record.identity, "open", &error))
-    }
-
-    /// Performs what is left to do until the target is reached.
-    fn drive(&self, mut record: Record, target: Target) -> Result<(), Failure> {
-        let _motion = self.motions.begin(&record.wiring.host_interface);
-        // A full disk keeps nobody from leaving: who leaves for good needs no record. Only what
-        // cannot be finished now has to be written down, or asked for again.
-        let mut unwritten = None;
-        while let Some(step) = record.next(target) {
-            self.fault(step, "before");
-            match step {
-                Step::Leave => {}
-                Step::Unwire => self.unwire(&record)?,
-                Step::Release => {
-                    self.release(&record).map_err(|failure| unwritten.take().unwrap_or(failure))?;
-                }
-                Step::Claim | Step::Take | Step::Wire | Step::Open | Step::Settle => return Ok(()),
-            }
-            self.fault(step, "after");
-            match record.after(step) {
-                Some(phase) => {
-                    record.phase = phase;
-                    unwritten = self.write(&record).err();
-                }
-                None => return self.forget(&record),
-            }
-        }
-        Ok(())
+        Ok(Performed::Away(Outage { failure, was_tried }))
     }
 
     /// The end inside goes with the host's end.
@@ -458,10 +452,6 @@ impl Node {
     }
 
     fn release(&self, record: &Record) -> Result<(), Failure> {
-        // What the datastore never heard of needs no release; its addresses are in the reserve.
-        if record.owed.as_ref().is_some_and(|owed| !owed.was_tried) {
-            return Ok(());
-        }
         let others = self.addresses_of_others(record);
         let released = self.orders.release(self, record.clone(), others);
         let released = released.map_err(|error| unavailable(&error))?;

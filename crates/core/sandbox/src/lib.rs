@@ -7,6 +7,7 @@
 pub mod answer;
 pub mod call;
 pub mod claim;
+pub mod course;
 pub mod failure;
 pub mod identity;
 pub mod life;
