@@ -20,7 +20,6 @@ mod motion;
 mod node;
 mod notes;
 mod orders;
-mod overlay;
 pub mod plugin;
 mod recall;
 mod register;

@@ -12,7 +12,7 @@ use api::Kind;
 use host::events::Events;
 use host::journal::Journal;
 use host::tickets::Tickets;
-use intent::{Changed, Hop, InSync, Inputs};
+use intent::{Changed, Hop, InSync, Inputs, Live, Overlay};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::{LinkName, Netlink, Netns, Removals};
 use sandbox::claim::{self, endpoint_key, resource_key};
@@ -26,11 +26,10 @@ use crate::health::{Flushed, Health, Registration};
 use crate::memory::Memory;
 use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
-use crate::overlay::Overlay;
 use crate::reserve::Stock;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
-use crate::upkeep::{self, Doubts};
+use crate::upkeep::Doubts;
 
 /// Where a node keeps its files, and who it is.
 #[derive(Clone, Debug)]
@@ -143,7 +142,7 @@ impl Node {
         let mut inputs = Inputs::new(&settings.name);
         for record in journal.all() {
             if record.phase == Phase::Ready && record.boot == boot {
-                inputs.vouch(&endpoint_key(&record), upkeep::live(&record));
+                inputs.vouch(&endpoint_key(&record), Live::of(&record));
             }
         }
         let dataplane = Dataplane {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use api::keys::Key;
 use intent::{InSync, Live};
 use kernel::{LinkName, Netlink};
-use sandbox::claim::{CALICO_IPAM, Fresh, endpoint_key};
+use sandbox::claim::{Fresh, endpoint_key};
 use sandbox::life::{Phase, Record};
 use sandbox::reclaim::{self, Kept, Reclaimed};
 use sandbox::wiring::Wiring;
@@ -134,7 +134,7 @@ impl Node {
     pub(crate) fn vouch(&self, record: &Record) {
         let key = endpoint_key(record);
         let changed = match record.phase {
-            Phase::Ready => self.dataplane().inputs.vouch(&key, live(record)),
+            Phase::Ready => self.dataplane().inputs.vouch(&key, Live::of(record)),
             Phase::Leaving => self.dataplane().inputs.withdraw(&key),
             // It was not vouched for yet, or is not any more.
             Phase::Claiming | Phase::Claimed | Phase::Wired | Phase::Releasing => return,
@@ -212,23 +212,5 @@ impl Node {
             Ok(link.is_some_and(|link| link.alias == Some(record.identity.alias())))
         };
         look().unwrap_or(false)
-    }
-}
-
-/// What the filter and the routes need to know of a sandbox.
-pub(crate) fn live(record: &Record) -> Live {
-    let workload = &record.workload;
-    let mut labels: std::collections::BTreeMap<String, String> =
-        record.labels.iter().cloned().collect();
-    let namespace = workload.namespace().to_owned();
-    labels.insert("projectcalico.org/namespace".to_owned(), namespace);
-    let orchestrator = workload.orchestrator().to_owned();
-    labels.insert("projectcalico.org/orchestrator".to_owned(), orchestrator);
-    Live {
-        interface: record.wiring.host_interface.clone(),
-        addresses: record.addresses.iter().map(|held| held.network).collect(),
-        handle: (record.ipam == CALICO_IPAM).then(|| record.handle()),
-        profiles: record.profiles(),
-        labels,
     }
 }

@@ -1,4 +1,5 @@
-//! What this node's kernel should hold, computed from what the datastore says.
+//! What this node's kernel should hold, computed from what the datastore and the journal of
+//! sandboxes say.
 //!
 //! [`Inputs`] absorbs keys and values one by one, in any order; [`Inputs::routes`] and
 //! [`Inputs::filter`] are functions of what was absorbed and of nothing else. A value that cannot
@@ -8,6 +9,7 @@ mod census;
 mod filter;
 mod inputs;
 mod live;
+mod overlay;
 mod reserve;
 mod routes;
 mod sync;
@@ -18,6 +20,7 @@ pub use census::Census;
 pub use filter::{Access, Filter, Port, Source, Unenforced};
 pub use inputs::{Changed, Inputs};
 pub use live::{Dispute, Impostor, Live, LocalEndpoint, Twin};
-pub use reserve::Reserve;
+pub use overlay::{Gone, Overlay};
+pub use reserve::{Reserve, Restock};
 pub use routes::{Hop, Obstacle, Routes, Unroutable, plan};
 pub use sync::InSync;

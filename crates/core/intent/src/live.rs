@@ -11,6 +11,8 @@ use api::keys::Key;
 use api::keys::ipam::Block;
 use model::resource::{Metadata, Object, WorkloadEndpoint};
 use net::Cidr;
+use sandbox::claim::CALICO_IPAM;
+use sandbox::life::Record;
 
 use crate::inputs::{BOTH, NOTHING};
 use crate::{Changed, Inputs};
@@ -28,6 +30,25 @@ pub struct Live {
     pub profiles: Vec<String>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+}
+
+impl Live {
+    /// What the filter and the routes need to know of a sandbox.
+    pub fn of(record: &Record) -> Self {
+        let workload = &record.workload;
+        let mut labels: BTreeMap<String, String> = record.labels.iter().cloned().collect();
+        let namespace = workload.namespace().to_owned();
+        labels.insert("projectcalico.org/namespace".to_owned(), namespace);
+        let orchestrator = workload.orchestrator().to_owned();
+        labels.insert("projectcalico.org/orchestrator".to_owned(), orchestrator);
+        Self {
+            interface: record.wiring.host_interface.clone(),
+            addresses: record.addresses.iter().map(|held| held.network).collect(),
+            handle: (record.ipam == CALICO_IPAM).then(|| record.handle()),
+            profiles: record.profiles(),
+            labels,
+        }
+    }
 }
 
 /// An address of a live sandbox that somebody else has by now.

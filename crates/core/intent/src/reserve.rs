@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipam::{AutoAssign, Planned, Planner, Release, reserve_handle};
 use model::resource::IpPool;
 
 use crate::Inputs;
@@ -62,5 +63,84 @@ impl Inputs {
             width.map_or(0, |width| 1_usize.checked_shl(width).unwrap_or(usize::MAX))
         };
         pools.map(share).fold(0, usize::saturating_add)
+    }
+}
+
+/// What makes a reserve what it should be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Restock {
+    /// Addresses to give back.
+    pub back: BTreeSet<IpAddr>,
+    /// How many IPv4 addresses there should be, those that sandboxes use included.
+    count4: usize,
+    count6: usize,
+    is_short: bool,
+}
+
+impl Restock {
+    /// What is to be done about a reserve of which sandboxes have taken some.
+    pub fn of(reserve: &Reserve, taken: &BTreeSet<IpAddr>) -> Self {
+        let mut back: BTreeSet<IpAddr> = reserve.unfit.difference(taken).copied().collect();
+        let mut is_short = false;
+        let mut count = |is_ipv4: bool, wanted: usize| {
+            let family = || reserve.fit.iter().filter(move |it| it.is_ipv4() == is_ipv4);
+            let free = || family().filter(|address| !taken.contains(address));
+            back.extend(free().skip(wanted));
+            is_short |= free().count() < wanted;
+            wanted + family().count() - free().count()
+        };
+        let count4 = count(true, reserve.wanted4);
+        let count6 = count(false, reserve.wanted6);
+        Self { back, count4, count6, is_short }
+    }
+
+    /// Whether it is as it should be.
+    pub fn is_nothing(&self) -> bool {
+        self.back.is_empty() && !self.is_short
+    }
+
+    /// Does it, in one transaction.
+    pub fn plan(&self, planner: &mut Planner<'_>, node: &str) -> Planned<()> {
+        let handle = reserve_handle(node);
+        let back = |address: &IpAddr| Release {
+            address: address.to_string(),
+            handle: handle.clone(),
+            sequence: None,
+        };
+        let back: Vec<Release> = self.back.iter().map(back).collect();
+        if !back.is_empty() {
+            planner.release_ips(&back)?;
+        }
+        let node = node.to_owned();
+        let request = AutoAssign { node, purpose: "Workload".to_owned(), ..AutoAssign::default() };
+        planner.fill_reserve(self.count4, self.count6, &request).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(list: &[&str]) -> BTreeSet<IpAddr> {
+        list.iter().map(|it| it.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_sandboxes_use_is_not_given_back_and_not_counted() {
+        let reserve = Reserve {
+            fit: addresses(&["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1"]),
+            unfit: addresses(&["10.9.0.1", "10.9.0.2"]),
+            wanted4: 1,
+            wanted6: 2,
+        };
+        let taken = addresses(&["10.0.0.1", "10.9.0.1", "10.5.5.5"]);
+        let restock = Restock::of(&reserve, &taken);
+        let back = addresses(&["10.0.0.3", "10.9.0.2"]);
+        assert_eq!(restock, Restock { back, count4: 2, count6: 2, is_short: true });
+        let none = Reserve { wanted4: 0, wanted6: 0, ..reserve.clone() };
+        let back = addresses(&["10.0.0.2", "10.0.0.3", "10.9.0.2", "fd00::1"]);
+        assert_eq!(Restock::of(&none, &taken).back, back);
+        let right = Reserve { fit: addresses(&["10.0.0.2"]), wanted4: 1, ..Reserve::default() };
+        assert!(Restock::of(&right, &taken).is_nothing());
     }
 }

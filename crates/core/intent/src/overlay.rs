@@ -10,7 +10,7 @@ use sandbox::reserve;
 
 /// Both, by key of the endpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Overlay {
+pub struct Overlay {
     ahead: BTreeMap<String, Ahead>,
     gone: BTreeMap<String, Gone>,
 }
@@ -24,15 +24,17 @@ struct Ahead {
 
 /// A sandbox whose endpoint is to be taken for removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gone {
+pub struct Gone {
     container: String,
-    pub(crate) interface: String,
-    pub(crate) addresses: BTreeSet<IpAddr>,
+    /// The host's interface.
+    pub interface: String,
+    /// Its addresses.
+    pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Overlay {
     /// What the journal says after a start.
-    pub(crate) fn of(records: &[Record]) -> Self {
+    pub fn of(records: &[Record]) -> Self {
         let mut overlay = Self::default();
         for record in records {
             overlay.note(record);
@@ -41,7 +43,7 @@ impl Overlay {
     }
 
     /// Takes note of a record that was written.
-    pub(crate) fn note(&mut self, record: &Record) {
+    pub fn note(&mut self, record: &Record) {
         if record.phase >= Phase::Leaving {
             self.settle(record);
             self.gone.insert(endpoint_key(record), Gone::of(record));
@@ -60,7 +62,7 @@ impl Overlay {
     }
 
     /// The datastore decides about the endpoint of a sandbox again.
-    pub(crate) fn settle(&mut self, record: &Record) {
+    pub fn settle(&mut self, record: &Record) {
         let key = endpoint_key(record);
         if self.ahead.get(&key).is_some_and(|it| it.container == record.identity.container) {
             self.ahead.remove(&key);
@@ -68,7 +70,7 @@ impl Overlay {
     }
 
     /// The record is forgotten: the datastore knows as much.
-    pub(crate) fn forget(&mut self, record: &Record) {
+    pub fn forget(&mut self, record: &Record) {
         let key = endpoint_key(record);
         if self.gone.get(&key).is_some_and(|gone| gone.container == record.identity.container) {
             self.gone.remove(&key);
@@ -76,7 +78,7 @@ impl Overlay {
     }
 
     /// What counts for a key of which the datastore says this.
-    pub(crate) fn over<'a>(&'a self, key: &str, stored: Option<&'a [u8]>) -> Option<&'a [u8]> {
+    pub fn over<'a>(&'a self, key: &str, stored: Option<&'a [u8]>) -> Option<&'a [u8]> {
         if let Some(ahead) = self.ahead.get(key) {
             return Some(&ahead.value);
         }
@@ -87,7 +89,7 @@ impl Overlay {
     }
 
     /// The sandboxes that are gone.
-    pub(crate) fn gone(&self) -> impl Iterator<Item = &Gone> {
+    pub fn gone(&self) -> impl Iterator<Item = &Gone> {
         self.gone.values()
     }
 }
