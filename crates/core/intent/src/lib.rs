@@ -8,6 +8,7 @@
 mod census;
 mod filter;
 mod inputs;
+mod join;
 mod live;
 mod overlay;
 mod reserve;
@@ -19,6 +20,7 @@ mod tests;
 pub use census::Census;
 pub use filter::{Access, Filter, Port, Source, Unenforced};
 pub use inputs::{Changed, Inputs};
+pub use join::{Leftover, Witnesses};
 pub use live::{Dispute, Impostor, Live, LocalEndpoint, Twin};
 pub use overlay::{Gone, Overlay};
 pub use reserve::{Reserve, Restock};

@@ -174,9 +174,10 @@ impl<T> Pursuit<T> {
     }
 
     /// Takes note of what is under the keys of a transaction whose answer was lost, as of a
-    /// revision. It was applied if a key holds what it put there and every other key that it put
-    /// was written then or later: a transaction applies in full or not at all. If it was not,
-    /// planning starts again from what is there now.
+    /// revision. It was applied if a key holds what it put there, and every other key is as it made
+    /// it or was written later: a transaction applies in full or not at all, and another one may
+    /// do the same to some of the keys. If it was not applied, or nobody can tell, planning starts
+    /// again from what is there now.
     pub fn looked(&mut self, long: &mut View, current: &[Entry], revision: i64) {
         let state = std::mem::replace(&mut self.state, State::GivenUp);
         let State::Looking(planned, answer) = state else { return };
@@ -238,17 +239,71 @@ fn applied_at(planned: &Plan, current: &[Entry], revision: i64) -> Option<i64> {
             _ => true,
         })
     };
-    let mut puts = planned.changes.iter().zip(current).filter(|(change, _)| change.value.is_some());
-    let written = puts.clone().filter_map(|(change, entry)| {
+    let mut all = planned.changes.iter().zip(current);
+    let ours = all.clone().filter_map(|(change, entry)| {
         let (value, written) = entry.as_ref()?;
         let is_ours = change.value.as_ref() == Some(value) && is_newer(&change.key, *written);
         is_ours.then_some(*written)
     });
-    let at = written.last();
-    if let Some(at) = at {
-        let is_whole = puts.all(|(_, it)| it.as_ref().is_none_or(|(_, written)| *written >= at));
+    if let Some(at) = ours.min() {
+        let is_whole = all.all(|(change, entry)| match (&change.value, entry) {
+            (_, Some((_, written))) if *written > at => true,
+            (Some(ours), Some((value, written))) => *written == at && ours == value,
+            // What was put and is gone may have been removed since, or never been there.
+            (Some(_), None) | (None, Some(_)) => false,
+            (None, None) => true,
+        });
         return is_whole.then_some(at);
     }
     let has_puts = planned.changes.iter().any(|change| change.value.is_some());
     (!has_puts && current.iter().all(Option::is_none)).then_some(revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Change;
+
+    fn put(key: &str, value: &str) -> Change {
+        Change { key: key.to_owned(), value: Some(value.into()) }
+    }
+
+    fn entry(value: &str, revision: i64) -> Entry {
+        Some((value.into(), revision))
+    }
+
+    /// Two transactions of one node confirm the same claim; one of them was lost on its way.
+    #[test]
+    fn a_key_that_another_transaction_wrote_alike_proves_nothing() {
+        let changes = vec![put("block", "ours"), put("claim", "confirmed"), put("handle", "h1")];
+        let conditions = vec![Condition::At("handle".to_owned(), 3)];
+        let plan = Plan { changes, conditions, ..Plan::default() };
+        let at = |current: &[Entry]| applied_at(&plan, current, 20);
+        let applied = [entry("ours", 7), entry("confirmed", 7), entry("h1", 7)];
+        assert_eq!(at(&applied), Some(7));
+        let since = [entry("theirs", 9), entry("confirmed", 7), entry("h1", 7)];
+        assert_eq!(at(&since), Some(7));
+        assert_eq!(at(&[entry("theirs", 7), entry("confirmed", 7), None]), None);
+        assert_eq!(at(&[entry("theirs", 7), entry("confirmed", 7), entry("h1", 3)]), None);
+        assert_eq!(at(&[entry("theirs", 9), entry("confirmed", 7), None]), None);
+        assert_eq!(at(&[None, None, None]), None);
+    }
+
+    /// A collector released the same address; our endpoint is still there.
+    #[test]
+    fn a_removal_that_did_not_happen_proves_the_contrary() {
+        let endpoint = Change { key: "endpoint".to_owned(), value: None };
+        let plan = Plan { changes: vec![put("block", "free"), endpoint], ..Plan::default() };
+        assert_eq!(applied_at(&plan, &[entry("free", 7), entry("e", 3)], 20), None);
+        assert_eq!(applied_at(&plan, &[entry("free", 7), None], 20), Some(7));
+        assert_eq!(applied_at(&plan, &[entry("free", 7), entry("e2", 9)], 20), Some(7));
+    }
+
+    #[test]
+    fn removals_alone_were_applied_when_all_is_gone() {
+        let changes = vec![Change { key: "a".to_owned(), value: None }];
+        let plan = Plan { changes, ..Plan::default() };
+        assert_eq!(applied_at(&plan, &[None], 20), Some(20));
+        assert_eq!(applied_at(&plan, &[entry("x", 3)], 20), None);
+    }
 }

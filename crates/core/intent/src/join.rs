@@ -1,0 +1,135 @@
+//! The join of all witnesses of a node: datastore, journal, kernel, and who lives. What one of
+//! them has and none of the others confirms is a leftover; nothing is decided before everything
+//! was read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipam::reserve_handle;
+use sandbox::identity::Identity;
+use sandbox::life::{Phase, Record};
+
+use crate::{InSync, Inputs};
+
+/// What is seen on this node, beside the datastore.
+#[derive(Clone, Debug, Default)]
+pub struct Witnesses {
+    /// The journal.
+    pub journal: Vec<Record>,
+    /// The host's interfaces of sandboxes by name, and whose they are if that is written on them.
+    pub interfaces: BTreeMap<String, Option<Identity>>,
+    /// Addresses that routes to such interfaces lead to.
+    pub routed: BTreeSet<IpAddr>,
+    /// The sandboxes of the journal that live: their namespace is there and the runtime has not
+    /// let go of it.
+    pub living: BTreeSet<Identity>,
+}
+
+/// What is left over, and why one can tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leftover {
+    /// A sandbox in the journal whose container is gone: it is taken down.
+    Sandbox(Box<Record>),
+    /// An interface that bears the name of a sandbox that the journal does not know.
+    Interface {
+        /// Its name.
+        name: String,
+        /// The sandbox.
+        identity: Identity,
+    },
+    /// An endpoint of this node without interface and sandbox.
+    Endpoint {
+        /// Its key.
+        key: String,
+        /// The interface that it names.
+        interface: String,
+    },
+    /// Addresses that this node holds for nobody.
+    Addresses {
+        /// The handle that holds them.
+        handle: String,
+        /// The addresses, with the numbers of their assignments.
+        addresses: BTreeMap<IpAddr, Option<u64>>,
+    },
+}
+
+/// Handles of these are no sandbox's: they hold the addresses of tunnels and of the host.
+const RESERVED: [&str; 6] = [
+    "ipip-tunnel-addr-",
+    "vxlan-tunnel-addr-",
+    "vxlan-v6-tunnel-addr-",
+    "wireguard-tunnel-addr-",
+    "wireguard-v6-tunnel-addr-",
+    "windows-reserved-",
+];
+
+impl Inputs {
+    /// What is left over on this node.
+    pub fn leftovers(&self, _: InSync, seen: &Witnesses) -> Vec<Leftover> {
+        let known = |identity: &Identity| seen.journal.iter().any(|it| it.identity == *identity);
+        let dead = seen.journal.iter().filter(|record| {
+            record.phase == Phase::Ready && !seen.living.contains(&record.identity)
+        });
+        let mut found: Vec<Leftover> =
+            dead.map(|record| Leftover::Sandbox(Box::new(record.clone()))).collect();
+        for (name, identity) in &seen.interfaces {
+            if let Some(identity) = identity.as_ref().filter(|it| !known(it)) {
+                let (name, identity) = (name.clone(), identity.clone());
+                found.push(Leftover::Interface { name, identity });
+            }
+        }
+        let ghosts = self.ghosts(seen);
+        found.extend(self.unused_addresses(seen, &ghosts));
+        let ghosts = ghosts.into_iter();
+        found.extend(ghosts.map(|(key, interface)| Leftover::Endpoint { key, interface }));
+        found
+    }
+
+    /// Endpoints of this node without interface and sandbox, with the interfaces that they name.
+    fn ghosts(&self, seen: &Witnesses) -> BTreeMap<String, String> {
+        let confirmed: BTreeSet<String> =
+            seen.journal.iter().map(sandbox::claim::endpoint_key).collect();
+        let local = self.endpoints.iter().filter(|(key, it)| {
+            let interface = &it.spec.interface_name;
+            it.spec.node == self.node
+                && !confirmed.contains(*key)
+                && !seen.interfaces.contains_key(interface)
+        });
+        local.map(|(key, it)| (key.clone(), it.spec.interface_name.clone())).collect()
+    }
+
+    /// Addresses under handles of this node that no sandbox, no route and no endpoint but a ghost
+    /// knows.
+    fn unused_addresses(
+        &self,
+        seen: &Witnesses,
+        ghosts: &BTreeMap<String, String>,
+    ) -> Vec<Leftover> {
+        let mut used = seen.routed.clone();
+        used.extend(seen.journal.iter().flat_map(|it| &it.wiring.addresses));
+        let real = self.endpoints.iter().filter(|(key, _)| !ghosts.contains_key(*key));
+        let networks = real.flat_map(|(_, it)| &it.spec.ip_networks);
+        used.extend(networks.map(|network| network.address()));
+        let handles: BTreeSet<String> = seen.journal.iter().map(Record::handle).collect();
+        let reserve = reserve_handle(&self.node);
+        let mut unused: BTreeMap<String, BTreeMap<IpAddr, Option<u64>>> = BTreeMap::new();
+        for block in self.blocks.values() {
+            for ordinal in 0..block.allocations.len() {
+                let Some(holder) = block.attribute(ordinal) else { continue };
+                let (Some(handle), Some(address)) = (&holder.handle, block.address(ordinal)) else {
+                    continue;
+                };
+                let is_ours = holder.active_owner.get("node") == Some(&self.node);
+                let is_reserved = RESERVED.iter().any(|it| handle.starts_with(it));
+                let is_kept = used.contains(&address) || handles.contains(handle);
+                if is_ours && !is_reserved && !is_kept && *handle != reserve {
+                    let sequences = &block.sequence_number_for_allocation;
+                    let sequence = sequences.get(&ordinal.to_string()).copied();
+                    unused.entry(handle.clone()).or_default().insert(address, sequence);
+                }
+            }
+        }
+        let unused = unused.into_iter();
+        unused.map(|(handle, addresses)| Leftover::Addresses { handle, addresses }).collect()
+    }
+}
