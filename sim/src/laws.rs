@@ -8,6 +8,7 @@ use sandbox::claim::endpoint_key;
 
 use crate::node::NETWORK;
 use crate::others::blocks;
+use crate::work;
 use crate::world::{State, World};
 
 /// No address on two live sandboxes; no live address free in the datastore; nothing live removed.
@@ -32,11 +33,10 @@ pub(crate) fn at_every_step(world: &World) -> Result<(), String> {
                 return Err(format!("{address} is on {who} and on {pod}"));
             }
             let holder = holders.get(address);
+            let handle = work::holder(record, world.options.bug).handle(NETWORK);
             let is_held = match record.owed {
-                None => holder == Some(&record.handle()),
-                Some(_) => {
-                    holder == Some(&reserve_handle(&node.name)) || holder == Some(&record.handle())
-                }
+                None => holder == Some(&handle),
+                Some(_) => holder == Some(&reserve_handle(&node.name)) || holder == Some(&handle),
             };
             if !is_held {
                 let holder = holder.map_or("nobody", String::as_str);
@@ -68,9 +68,9 @@ pub(crate) fn at_the_end(world: &World) -> Result<(), String> {
     handles.extend(world.nodes.iter().map(|node| reserve_handle(&node.name)));
     let mut endpoints = BTreeSet::new();
     for container in world.containers.iter().filter(|it| it.state == State::Running) {
-        handles.insert(container.identity.handle(NETWORK));
         let record = world.nodes[container.node].journal.get(&container.identity);
         let Some(record) = record else { continue };
+        handles.insert(work::holder(record, world.options.bug).handle(NETWORK));
         let key = endpoint_key(record);
         if record.owed.is_some() {
             return Err(format!("the datastore was never told of {}", container.identity));
@@ -98,6 +98,10 @@ pub(crate) fn at_the_end(world: &World) -> Result<(), String> {
         }
     }
     for node in &world.nodes {
+        let bad = node.agent.iter().flat_map(|agent| agent.inputs.quarantined()).next();
+        if let Some((key, problems)) = bad {
+            return Err(format!("{} cannot read {key}: {}", node.name, problems.join("; ")));
+        }
         for (name, interface) in &node.interfaces {
             if !node.journal.contains_key(&interface.identity) {
                 return Err(format!("{name} on {} is left over", node.name));

@@ -44,20 +44,49 @@ pub struct Options {
     pub bug: Option<Bug>,
 }
 
+impl Options {
+    /// The same with sizes and rates of its own for each run: what is rare together in one cluster
+    /// is common in another.
+    pub(crate) fn drawn(&self, chance: &mut fastrand::Rng) -> Self {
+        let mut drawn = self.clone();
+        drawn.nodes = chance.usize(1..=self.nodes.max(1));
+        drawn.pods = chance.usize(2..=self.pods.max(2));
+        drawn.block = chance.u8(self.block..=30);
+        drawn.pool = chance.u8(self.pool..drawn.block);
+        let rates = [
+            &mut drawn.crash,
+            &mut drawn.reboot,
+            &mut drawn.replace,
+            &mut drawn.partition,
+            &mut drawn.lost_answer,
+            &mut drawn.compaction,
+            &mut drawn.double_del,
+            &mut drawn.missing_del,
+            &mut drawn.late_del,
+            &mut drawn.hang_up,
+            &mut drawn.edit,
+        ];
+        for rate in rates {
+            *rate *= [0, 1, 1, 4][chance.usize(0..4)];
+        }
+        drawn
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
-            nodes: 4,
+            nodes: 5,
             calico_nodes: 1,
             pods: 12,
-            steps: 600,
-            pool: 26,
+            steps: 500,
+            pool: 24,
             block: 29,
-            reserve: 2,
+            reserve: 4,
             crash: 8,
             reboot: 1,
             replace: 1,
-            partition: 10,
+            partition: 50,
             lost_answer: 40,
             compaction: 3,
             double_del: 50,

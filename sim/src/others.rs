@@ -34,8 +34,8 @@ impl Others {
             0..6 => self.make(world),
             6..10 => self.remove(world),
             10..12 => give_up_an_empty_block(world),
-            12..14 => self.find(world),
-            14..16 => self.collect(world),
+            12..15 => self.find(world),
+            15..18 => self.collect(world),
             _ => {
                 let rate = world.options.edit * 10;
                 if world.chance.u32(0..1000) < rate {
@@ -80,8 +80,10 @@ impl Others {
     /// The collector looks for addresses of containers that are gone.
     fn find(&mut self, world: &World) {
         let handle = |at: &crate::world::Container| at.identity.handle(crate::node::NETWORK);
+        let is_gone =
+            |state: State| matches!(state, State::Stopping | State::Deleting | State::Gone);
         let gone: BTreeSet<String> =
-            world.containers.iter().filter(|it| it.state == State::Gone).map(handle).collect();
+            world.containers.iter().filter(|it| is_gone(it.state)).map(handle).collect();
         for (_, block) in blocks(&world.store) {
             for ordinal in 0..block.allocations.len() {
                 let held = block.attribute(ordinal).and_then(|it| it.handle.clone());

@@ -4,10 +4,11 @@ use ipam::Moment;
 use sandbox::identity::{Identity, Workload};
 use serde_json::json;
 
-use crate::node::{Advanced, Node, Surroundings, Task};
+use crate::node::{Job, Node, Surroundings, Task, Work};
 use crate::options::Options;
 use crate::others::Others;
 use crate::store::Store;
+use crate::work::Advanced;
 use crate::{Summary, laws};
 
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org";
@@ -54,33 +55,46 @@ pub(crate) struct World {
     pub(crate) step: usize,
     pub(crate) trace: Vec<String>,
     n_running: usize,
+    from_reserve: usize,
     boots: u64,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, options: Options) -> Self {
+    pub(crate) fn new(seed: u64, options: &Options) -> Self {
+        let mut chance = fastrand::Rng::with_seed(seed);
+        let options = options.drawn(&mut chance);
         let mut store = Store::new();
-        let pool = json!({"spec": {
-            "cidr": format!("10.0.0.0/{}", options.pool), "blockSize": options.block,
-            "ipipMode": "Never", "vxlanMode": "Never", "nodeSelector": "all()",
-            "allowedUses": ["Workload", "Tunnel"], "assignmentMode": "Automatic",
-        }});
+        let object = |kind: &str, name: &str, spec: serde_json::Value| {
+            json!({
+                "kind": kind, "apiVersion": "projectcalico.org/v3",
+                "metadata": {"name": name}, "spec": spec,
+            })
+        };
+        let pool = object(
+            "IPPool",
+            "pool",
+            json!({
+                "cidr": format!("10.0.0.0/{}", options.pool), "blockSize": options.block,
+                "ipipMode": "Never", "vxlanMode": "Never", "nodeSelector": "all()",
+                "allowedUses": ["Workload", "Tunnel"], "assignmentMode": "Automatic",
+            }),
+        );
         let put = |store: &mut Store, key: String, value: serde_json::Value| {
             store.put(&key, Some(text::json::to_string(&value).into_bytes()));
         };
         put(&mut store, format!("{RESOURCES}/ippools/pool"), pool);
-        let ready = json!({"spec": {"datastoreReady": true}});
+        let ready = object("ClusterInformation", "default", json!({"datastoreReady": true}));
         put(&mut store, format!("{RESOURCES}/clusterinformations/default"), ready);
         let names = (0..options.nodes).map(|n| format!("n{n}"));
         let calico = (0..options.calico_nodes).map(|n| format!("calico{n}"));
         for name in names.clone().chain(calico.clone()) {
-            let node = json!({"metadata": {"name": name}, "spec": {}});
+            let node = object("Node", &name, json!({}));
             put(&mut store, format!("{RESOURCES}/nodes/{name}"), node);
         }
         let mut nodes: Vec<Node> = names.map(|name| Node::new(name, 1)).collect();
         nodes.iter_mut().for_each(Node::start);
         Self {
-            chance: fastrand::Rng::with_seed(seed),
+            chance,
             store,
             nodes,
             containers: Vec::new(),
@@ -89,13 +103,19 @@ impl World {
             step: 0,
             trace: Vec::new(),
             n_running: 0,
+            from_reserve: 0,
             boots: 1,
             options,
         }
     }
 
     pub(crate) fn summary(&self) -> Summary {
-        Summary { steps: self.step, sandboxes: self.n_running, transactions: self.store.revision }
+        Summary {
+            steps: self.step,
+            sandboxes: self.n_running,
+            transactions: self.store.revision,
+            from_reserve: self.from_reserve,
+        }
     }
 
     pub(crate) fn tell(&mut self, what: String) {
@@ -125,7 +145,7 @@ impl World {
     fn happen(&mut self) {
         let node = self.chance.usize(0..self.nodes.len());
         match self.chance.u32(0..100) {
-            0..45 => self.advance_any(node),
+            0..45 => self.advance_any(),
             45..62 => self.deliver(node),
             62..82 => self.runtime(),
             82..87 => self.look_around(node),
@@ -232,32 +252,40 @@ impl World {
         self.nodes[node].join(bug);
     }
 
-    fn advance_any(&mut self, node: usize) {
-        let n_works = self.nodes[node].agent.as_ref().map_or(0, |agent| agent.works.len());
-        if n_works > 0 {
-            let index = self.chance.usize(0..n_works);
+    fn advance_any(&mut self) {
+        let n_works = |node: &Node| node.agent.as_ref().map_or(0, |agent| agent.works.len());
+        let busy: Vec<usize> =
+            (0..self.nodes.len()).filter(|at| n_works(&self.nodes[*at]) > 0).collect();
+        if let Some(node) = self.chance.choice(busy) {
+            let index = self.chance.usize(0..n_works(&self.nodes[node]));
             self.advance(node, index);
         }
     }
 
     fn advance(&mut self, node: usize, index: usize) {
-        let (what, identity) = self.nodes[node].describe(index);
+        if !self.nodes[node].has_turn(index) {
+            return;
+        }
+        let (what, job) = self.nodes[node].describe(index);
         let advanced = self.with_node(node, |node, around| node.advance(index, around));
         self.tell(format!("n{node}: {what}"));
-        let container = identity.and_then(|it| {
-            self.containers.iter().position(|container| container.identity == it.0).zip(Some(it.1))
-        });
-        let Some((at, is_add)) = container else { return };
+        let (Job::Add(identity, ..) | Job::Del(identity, _)) = &job else { return };
+        let is_add = matches!(job, Job::Add(..));
+        let at = self.containers.iter().position(|container| container.identity == *identity);
+        let Some(at) = at else { return };
         let state = self.containers[at].state;
         match advanced {
             Advanced::On => {}
             Advanced::Answers => {
                 let is_taken = state == State::Adding(true);
+                let identity = self.containers[at].identity.clone();
                 if is_taken {
                     self.containers[at].state = State::Running;
                     self.n_running += 1;
+                    let record = self.nodes[node].journal.get(&identity);
+                    let is_owed = record.is_some_and(|record| record.owed.is_some());
+                    self.from_reserve += usize::from(is_owed);
                 }
-                let identity = self.containers[at].identity.clone();
                 self.nodes[node].answered(&identity, is_taken);
             }
             Advanced::Over(result) => match (state, is_add) {
@@ -296,7 +324,7 @@ impl World {
         }
         let Some(at) = self.pods[pod] else { return self.create(pod) };
         match self.containers[at].state {
-            State::Gone if self.chance.u8(0..8) == 0 => self.attach_again(at),
+            State::Gone if self.chance.u8(0..3) == 0 => self.attach_again(at),
             State::Gone => self.create(pod),
             State::New => self.call_add(at),
             State::Adding(_) => {
@@ -331,22 +359,29 @@ impl World {
     fn call_add(&mut self, at: usize) {
         let Container { identity, workload, node, .. } = &self.containers[at];
         let (identity, workload, node) = (identity.clone(), workload.clone(), *node);
-        self.nodes[node].namespaces.insert(identity.container.clone());
-        if self.with_node(node, |node, around| node.add(&identity, &workload, around)) {
-            self.containers[at].state = State::Adding(true);
-            let endpoint = workload.endpoint_name("n", &identity).unwrap_or_default();
-            self.tell(format!("n{node}: ADD {identity} for {endpoint}"));
+        if self.nodes[node].agent.is_none() {
+            return;
         }
+        self.nodes[node].namespaces.insert(identity.container.clone());
+        let endpoint = workload.endpoint_name("n", &identity).unwrap_or_default();
+        self.tell(format!("n{node}: ADD {identity} for {endpoint}"));
+        self.containers[at].state = State::Adding(true);
+        self.with_node(node, |node, around| {
+            let fresh = around.fresh();
+            node.begin(Job::Add(identity, workload, fresh));
+        });
     }
 
     fn call_del(&mut self, at: usize) {
         let Container { identity, workload, node, state } = &self.containers[at];
         let (identity, workload, node, state) = (identity.clone(), workload.clone(), *node, *state);
-        if self.nodes[node].del(&identity, &workload) {
-            self.tell(format!("n{node}: DEL {identity}"));
-            if state != State::Gone {
-                self.containers[at].state = State::Deleting;
-            }
+        if self.nodes[node].agent.is_none() {
+            return;
+        }
+        self.tell(format!("n{node}: DEL {identity}"));
+        self.nodes[node].begin(Job::Del(identity, workload));
+        if state != State::Gone {
+            self.containers[at].state = State::Deleting;
         }
     }
 
@@ -416,32 +451,26 @@ impl World {
             if n_works == 0 {
                 return;
             }
-            self.advance(node, n_works - 1);
+            self.advance(node, 0);
         }
     }
 }
 
 impl Node {
-    /// What a work is about to do, and for which sandbox; whether that is an ADD.
-    fn describe(&self, index: usize) -> (String, Option<(Identity, bool)>) {
-        let Some(work) = self.agent.as_ref().and_then(|agent| agent.works.get(index)) else {
-            return (String::new(), None);
+    /// What a work is about to do.
+    fn describe(&self, index: usize) -> (String, Job) {
+        let agent = self.agent.as_ref().expect("only an agent has works");
+        let Work { job, task, .. } = &agent.works[index];
+        let act = match task {
+            Some(Task::Add(running, _) | Task::Del(running)) => running.course.next(),
+            _ => return (format!("{job:?}"), job.clone()),
         };
-        match &work.task {
-            Task::Add(running, _) => {
-                let identity = &running.course.record().identity;
-                let what = format!("ADD {identity}: {:?}", running.course.next());
-                (what, Some((identity.clone(), true)))
-            }
-            Task::Del(running) => {
-                let identity = &running.course.record().identity;
-                let what = format!("DEL {identity}: {:?}", running.course.next());
-                (what, Some((identity.clone(), false)))
-            }
-            Task::Settle(record, _) => (format!("settles {}", record.identity), None),
-            Task::Keep(record, _) => (format!("claims back {}", record.identity), None),
-            Task::Restock(..) => ("restocks".to_owned(), None),
-            Task::Sweep(leftover, _) => (format!("sweeps {leftover:?}"), None),
-        }
+        let name = match job {
+            Job::Add(..) => "ADD",
+            Job::Del(..) => "DEL",
+            _ => "takes down",
+        };
+        let identity = job.sandbox().map(|it| it.0.to_string()).unwrap_or_default();
+        (format!("{name} {identity}: {act:?}"), job.clone())
     }
 }

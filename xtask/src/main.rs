@@ -3,6 +3,7 @@
 
 mod corpora;
 mod fuzz;
+mod sim;
 mod tidy;
 mod verify;
 
@@ -12,6 +13,7 @@ const HELP: &str = "\
 cargo xtask verify                             everything below; what CI runs
 cargo xtask tidy                               rings, licences, the code map, sizes
 cargo xtask corpora [--dir DIR] [TOPIC...]     recorded behaviour of real Calico
+cargo xtask sim [--seed N | --seeds N]         made-up clusters in which everything fails
 cargo xtask fuzz [--seconds N] [TARGET...]     every decoder on hostile input";
 
 fn main() -> ExitCode {
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
         Some("corpora") => corpora::command(&arguments[1..]),
         Some(corpora::cni::CHAIN) => corpora::cni::chain_command(&arguments[1..]),
         Some("fuzz") => fuzz::command(&arguments[1..]),
+        Some("sim") => sim::command(&arguments[1..]),
         Some("tidy") => tidy::command(),
         Some("verify") => verify::command(),
         _ => {

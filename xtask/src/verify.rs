@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use crate::{corpora, fuzz, tidy};
+use crate::{corpora, fuzz, sim, tidy};
 
 type Stage = (&'static str, fn(&Path) -> anyhow::Result<bool>);
 
@@ -17,6 +17,7 @@ const STAGES: &[Stage] = &[
     ("clippy", clippy),
     ("test", |root| cargo(root, &["test", "--workspace", "--quiet"])),
     ("corpora", |_| corpora::command(&[])),
+    ("sim", |_| sim::command(&[])),
     ("fuzz", |_| fuzz::command(&["--seconds".into(), "8".into()])),
 ];
 

@@ -237,12 +237,12 @@ impl Node {
     }
 
     /// Takes a change of our own, before the datastore reports it back.
-    pub(crate) fn absorb(&self, (plan, revision): &(Plan, i64)) {
+    fn absorb(&self, plan: &Plan, revision: i64) {
         let mut dataplane = self.dataplane();
         for change in &plan.changes {
             dataplane.take_in(&change.key, change.value.as_deref());
             if self.has_agent() {
-                dataplane.ahead.insert(change.key.clone(), *revision);
+                dataplane.ahead.insert(change.key.clone(), revision);
             }
         }
     }
@@ -336,14 +336,6 @@ impl Node {
         findings
     }
 
-    /// Changes records in one transaction.
-    pub(crate) fn transact<T>(
-        &self,
-        operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
-    ) -> Result<T, store::ipam::Error> {
-        self.transact_with_changes(operations).map(|(answer, _)| answer)
-    }
-
     /// Looks records up. With an agent the watch keeps what is known of them, and nothing is asked.
     pub(crate) fn look<T>(
         &self,
@@ -358,20 +350,23 @@ impl Node {
         self.transact(question)
     }
 
-    /// The same, and what was written at which revision.
-    pub(crate) fn transact_with_changes<T>(
+    /// Changes records in one transaction.
+    pub(crate) fn transact<T>(
         &self,
         operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
-    ) -> Result<(T, (Plan, i64)), store::ipam::Error> {
+    ) -> Result<T, store::ipam::Error> {
         if let Some(problem) = self.outage() {
             return Err(problem.into());
         }
-        let done = self.records.run(&mut self.view(), operations);
+        let mut view = self.view();
+        let done = self.records.run(&mut view, operations);
         if let Err(store::ipam::Error::Store(error)) = &done {
             self.judge(error);
         }
         let done = done?;
-        Ok((done.answer, (done.plan, done.revision.unwrap_or_default())))
+        // While the view is held, the watch cannot deliver what came after.
+        self.absorb(&done.plan, done.revision.unwrap_or_default());
+        Ok(done.answer)
     }
 
     /// Why the datastore need not be asked: it is a remote one that is known not to answer.

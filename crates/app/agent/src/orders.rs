@@ -127,13 +127,12 @@ fn carry_out(node: &Node, jobs: Vec<Job>) {
         if !leaving.is_empty() {
             threads.spawn(|| node.forget_connections(&leaving));
         }
-        node.transact_with_changes(|planner| {
+        node.transact(|planner| {
             jobs.iter().map(|job| job.plan(planner)).collect::<Planned<Vec<Answer>>>()
         })
     });
     match planned {
-        Ok((answers, changes)) => {
-            node.absorb(&changes);
+        Ok(answers) => {
             for (job, answer) in jobs.into_iter().zip(answers) {
                 job.tell(answer);
             }

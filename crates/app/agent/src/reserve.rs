@@ -152,10 +152,8 @@ impl Node {
         let is_current = wire::is_of(&self.here, &record.identity, interface);
         let is_current =
             is_current.map_err(|error| Failure::plugin(format!("{interface}: {error}")))?;
-        let told = self.transact_with_changes(|planner| {
-            reserve::settle(planner, &record, &others, is_current)
-        });
-        let (answer, changes) = told.map_err(|error| crate::addresses::unavailable(&error))?;
+        let told = self.transact(|planner| reserve::settle(planner, &record, &others, is_current));
+        let answer = told.map_err(|error| crate::addresses::unavailable(&error))?;
         match answer {
             Ok(settled) => {
                 // From here on the address is not the reserve's, whatever becomes of the sandbox.
@@ -163,8 +161,10 @@ impl Node {
                 let own: BTreeSet<IpAddr> = own.collect();
                 let rest = self.stock.addresses().difference(&own).copied().collect();
                 self.note_stock(&rest);
-                self.dataplane().overlay.settle(&record);
-                self.absorb(&changes);
+                let mut dataplane = self.dataplane();
+                dataplane.overlay.settle(&record);
+                dataplane.retake(&endpoint_key(&record));
+                drop(dataplane);
                 self.fault(Step::Settle, "after");
                 self.write(&settled)?;
                 self.flush()
@@ -202,10 +202,8 @@ impl Node {
         // What is given back is not in the stock any more by then, whatever happens in between.
         let kept: BTreeSet<IpAddr> = look().fit.difference(&change.back).copied().collect();
         self.note_stock(&kept);
-        let planned = self.transact_with_changes(|planner| change.plan(planner, &self.name));
-        match planned {
-            Ok((_, changes)) => self.absorb(&changes),
-            Err(error) => return say(&format!("the reserve could not be filled: {error}")),
+        if let Err(error) = self.transact(|planner| change.plan(planner, &self.name)) {
+            return say(&format!("the reserve could not be filled: {error}"));
         }
         let now = look();
         if Restock::of(&now, &taken).is_nothing() {

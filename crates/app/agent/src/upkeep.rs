@@ -171,14 +171,13 @@ impl Node {
     /// Whether nothing is left to do for a sandbox, as far as one can tell.
     fn keep_one(&self, record: &Record) -> bool {
         let fresh = Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() };
-        let done = self.transact_with_changes(|planner| reclaim::reclaim(planner, record, &fresh));
-        let (reclaimed, changes) = match done {
-            Ok((Ok(reclaimed), changes)) => (reclaimed, changes),
+        let done = self.transact(|planner| reclaim::reclaim(planner, record, &fresh));
+        let reclaimed = match done {
+            Ok(Ok(reclaimed)) => reclaimed,
             // The filter has closed it, and the status says so.
-            Ok((Err(Kept::Disputed { .. }), _)) => return true,
-            Ok((Err(Kept::Waiting(_)), _)) | Err(_) => return false,
+            Ok(Err(Kept::Disputed { .. })) => return true,
+            Ok(Err(Kept::Waiting(_))) | Err(_) => return false,
         };
-        self.absorb(&changes);
         // The release of an address names the number under which it is held now.
         if reclaimed.record != *record && self.write(&reclaimed.record).is_err() {
             return false;

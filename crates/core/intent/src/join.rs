@@ -110,7 +110,9 @@ impl Inputs {
         let real = self.endpoints.iter().filter(|(key, _)| !ghosts.contains_key(*key));
         let networks = real.flat_map(|(_, it)| &it.spec.ip_networks);
         used.extend(networks.map(|network| network.address()));
-        let handles: BTreeSet<String> = seen.journal.iter().map(Record::handle).collect();
+        // What is on its way up or down may hold more than its record says.
+        let moving = seen.journal.iter().filter(|record| record.phase != Phase::Ready);
+        let handles: BTreeSet<String> = moving.map(Record::handle).collect();
         let reserve = reserve_handle(&self.node);
         let mut unused: BTreeMap<String, BTreeMap<IpAddr, Option<u64>>> = BTreeMap::new();
         for block in self.blocks.values() {

@@ -67,7 +67,7 @@ impl Inputs {
 }
 
 /// What makes a reserve what it should be.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restock {
     /// Addresses to give back.
     pub back: BTreeSet<IpAddr>,
