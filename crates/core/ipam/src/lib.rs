@@ -45,7 +45,7 @@ pub use release::Released;
 pub use request::{
     AssignIp, Assigned, Assignment, AutoAssign, EnsureBlock, Ensured, HostReserved, Owner, Release,
 };
-pub use reserve::reserve_handle;
+pub use reserve::{node_of_reserve, reserve_handle};
 pub use settings::check_settings;
 pub use usage::{BlockUsage, Borrowed, Exact, PoolUsage, borrowed, usage};
 pub use view::{Read, View};

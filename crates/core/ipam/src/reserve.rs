@@ -16,7 +16,15 @@ use crate::{Assigned, AutoAssign, Error, Owner, Planned, Planner};
 
 /// The handle that holds the reserve of a node.
 pub fn reserve_handle(node: &str) -> String {
-    format!("margay-reserve.{node}")
+    format!("{RESERVE}{node}")
+}
+
+/// How such a handle begins.
+const RESERVE: &str = "margay-reserve.";
+
+/// The node whose reserve a handle holds, if it is one of these.
+pub fn node_of_reserve(handle: &str) -> Option<&str> {
+    handle.strip_prefix(RESERVE)
 }
 
 impl Planner<'_> {

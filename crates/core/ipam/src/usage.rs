@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use api::keys::ipam::Block;
 use net::Cidr;
 
-use crate::holders;
 use crate::span::{Span, total, without};
+use crate::{holders, node_of_reserve};
 
 /// How full a block is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct BlockUsage {
     pub capacity: u64,
     /// How many are held.
     pub in_use: u64,
+    /// How many of these nodes hold for times without the datastore.
+    pub in_reserve: u64,
     /// How many a reservation covers, held or not.
     pub reserved: u64,
     /// How many are neither.
@@ -34,6 +36,8 @@ pub struct PoolUsage {
     pub capacity: u64,
     /// How many are held.
     pub in_use: u64,
+    /// How many of these nodes hold for times without the datastore.
+    pub in_reserve: u64,
     /// How many a reservation covers, held or not.
     pub reserved: u64,
     /// How many are neither, in blocks or outside.
@@ -97,6 +101,7 @@ pub fn usage(pools: &[(String, Cidr)], blocks: &[Block], reserved: &[Cidr]) -> V
             free: u128::from(sum(|block| block.free)).saturating_add(total(&outside)),
         };
         pool.in_use = sum(|block| block.in_use);
+        pool.in_reserve = sum(|block| block.in_reserve);
         pool.capacity = clamp(exact.capacity);
         pool.reserved = clamp(exact.reserved);
         pool.free = clamp(exact.free);
@@ -107,7 +112,17 @@ pub fn usage(pools: &[(String, Cidr)], blocks: &[Block], reserved: &[Cidr]) -> V
 
 fn empty_pool(name: Option<String>, cidr: Option<Cidr>) -> PoolUsage {
     let (exact, blocks) = (Exact::default(), Vec::new());
-    PoolUsage { name, cidr, capacity: 0, in_use: 0, reserved: 0, free: 0, exact, blocks }
+    PoolUsage {
+        name,
+        cidr,
+        capacity: 0,
+        in_use: 0,
+        in_reserve: 0,
+        reserved: 0,
+        free: 0,
+        exact,
+        blocks,
+    }
 }
 
 fn block_usage(block: &Block, reserved: &[Cidr]) -> BlockUsage {
@@ -115,10 +130,13 @@ fn block_usage(block: &Block, reserved: &[Cidr]) -> BlockUsage {
     let is_reserved = |address: IpAddr| reserved.iter().any(|cidr| cidr.contains(address));
     let free = block.unallocated.iter().filter_map(|at| block.address(usize::try_from(*at).ok()?));
     let assignable = total(&without(vec![Span::of(block.cidr)], reserved.iter().copied()));
+    let is_in_reserve =
+        |handle: &Option<String>| handle.as_deref().and_then(node_of_reserve).is_some();
     BlockUsage {
         cidr: block.cidr.masked(),
         capacity,
         in_use: capacity.saturating_sub(block.unallocated.len() as u64),
+        in_reserve: holders(block).filter(|(_, it)| is_in_reserve(&it.handle)).count() as u64,
         reserved: capacity.saturating_sub(clamp(assignable)),
         free: free.filter(|address| !is_reserved(*address)).count() as u64,
     }

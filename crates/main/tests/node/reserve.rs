@@ -72,6 +72,25 @@ fn an_add_without_the_datastore_takes_from_the_reserve() {
     until_reserve(&node, 4);
     assert_eq!(by_handle(&node)["margay-reserve.n1"], 4);
 
+    let shown = |words: &[&str]| {
+        let done = node.margay(words).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    // What is in reserve is in use by nobody, and shown as what it is; Calico knows no reserve.
+    let pools: Value = serde_json::from_str(&shown(&["ipam", "show", "-o", "json"])).unwrap();
+    for pool in pools.as_array().unwrap() {
+        assert_eq!((&pool["inUse"], &pool["offlineReserve"]), (&"1".into(), &"2".into()), "{pool}");
+    }
+    assert!(shown(&["ipam", "show"]).contains("OFFLINE RESERVE"));
+    let calico = shown(&["calicoctl", "ipam", "show"]);
+    assert!(calico.contains(" 3 (1%) "), "as Calico counts: {calico}");
+    let known = std::fs::read_to_string(node.path("state/known.json")).unwrap();
+    let known: Value = serde_json::from_str(&known).unwrap();
+    let held = known["reserve"][0].as_str().unwrap();
+    let said = shown(&["ipam", "show", "--ip", held]);
+    assert!(said.contains("is held by node n1 for times without the datastore"), "{said}");
+
     lose_etcd(&mut node);
     let second = node.must("ADD", "second", 1);
     node.must("CHECK", "second", 1);

@@ -52,16 +52,24 @@ fn camel(heading: &str) -> String {
 fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, Failure> {
     let usage = session.resources.ipam_usage().map_err(Failure::from)?;
     let mut rows = Vec::new();
-    let row = |name: String, cidr: String, numbers: [u128; 4]| {
-        let [capacity, in_use, reserved, free] = numbers.map(|number| match format.output {
+    // What nodes hold for hard times is in use by nobody. Most clusters have nothing of the sort.
+    let has_reserve = usage.pools.iter().any(|pool| pool.in_reserve > 0);
+    let shows_reserve = has_reserve || format.output.is_some();
+    let row = |name: String, cidr: String, numbers: [u128; 5]| {
+        let numbers = numbers.map(|number| match format.output {
             Some(_) => number.to_string(),
             None => readable(number),
         });
-        vec![name, cidr, capacity, in_use, reserved, free]
+        let [capacity, in_use, in_reserve, reserved, free] = numbers;
+        let mut row = vec![name, cidr, capacity, in_use, reserved, free];
+        row.extend(Some(in_reserve).filter(|_| shows_reserve));
+        row
     };
     for pool in &usage.pools {
         let exact = pool.exact;
-        let numbers = [exact.capacity, pool.in_use.into(), exact.reserved, exact.free];
+        let used = u128::from(pool.in_use.saturating_sub(pool.in_reserve));
+        let in_reserve = u128::from(pool.in_reserve);
+        let numbers = [exact.capacity, used, in_reserve, exact.reserved, exact.free];
         let cidr = pool.cidr.map(|cidr| cidr.to_string()).unwrap_or_default();
         if pool.cidr.is_none() && pool.blocks.is_empty() {
             continue;
@@ -69,7 +77,8 @@ fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, F
         let name = pool.name.clone().unwrap_or_else(|| "(in no pool)".to_owned());
         rows.push(row(name, cidr, numbers));
         for block in pool.blocks.iter().filter(|_| blocks) {
-            let numbers = [block.capacity, block.in_use, block.reserved, block.free];
+            let used = block.in_use.saturating_sub(block.in_reserve);
+            let numbers = [block.capacity, used, block.in_reserve, block.reserved, block.free];
             let numbers = numbers.map(u128::from);
             rows.push(row("  block".to_owned(), block.cidr.to_string(), numbers));
         }
@@ -78,8 +87,9 @@ fn show_usage(session: &Session, blocks: bool, format: Format) -> Result<bool, F
         super::get::complain("no pools; margay help field IPPool.spec says how to write one")?;
         return Ok(true);
     }
-    let mut fine =
-        print(session, &["POOL", "CIDR", "TOTAL", "IN USE", "RESERVED", "FREE"], &rows, format)?;
+    let mut headings = vec!["POOL", "CIDR", "TOTAL", "IN USE", "RESERVED", "FREE"];
+    headings.extend(Some("OFFLINE RESERVE").filter(|_| shows_reserve));
+    let mut fine = print(session, &headings, &rows, format)?;
     for bad in &usage.quarantined {
         let mark = session.terminal.mark(Mark::Broken);
         super::get::complain(&format!("{mark} not counted: {bad}"))?;
@@ -109,13 +119,20 @@ fn show_address(session: &Session, ip: &str, format: Format) -> Result<bool, Fai
         return say(session, format, &answer, &format!("{ip} is not assigned\n"));
     };
     let handle = holder.handle.clone().unwrap_or_default();
-    let mut text = format!("{ip} is in use, handle {handle}\n");
+    let in_reserve = ipam::node_of_reserve(&handle);
+    let mut text = match in_reserve {
+        Some(node) => format!(
+            "{ip} is held by node {node} for times without the datastore, handle {handle}\n"
+        ),
+        None => format!("{ip} is in use, handle {handle}\n"),
+    };
     for (name, value) in holder.active_owner.iter().chain(&holder.alternate_owner) {
         text += &format!("  {name}: {value}\n");
     }
     let answer = json!({
         "address": ip,
-        "inUse": true,
+        "inUse": in_reserve.is_none(),
+        "inReserveOf": in_reserve,
         "handle": handle,
         "owner": holder.active_owner,
         "alternateOwner": holder.alternate_owner,
