@@ -8,6 +8,7 @@ mod leftovers;
 mod sandboxes;
 mod step;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -74,20 +75,28 @@ pub(crate) fn run(
     if !arguments.yes {
         ask(&found.steps.iter().map(Step::spoken).collect::<Vec<_>>())?;
     }
-    let mut problems = perform(&found.steps);
+    let mut failures = perform(&found.steps);
     // Disconnecting containers wrote into folders that were looked at before.
-    problems.extend(perform(&look(&root, &layout, place, arguments.purge)?.steps));
+    failures.extend(perform(&look(&root, &layout, place, arguments.purge)?.steps));
     let left = look(&root, &layout, place, arguments.purge)?;
-    problems.extend(left.steps.iter().map(|step| format!("{} is still there", step.spoken())));
-    problems.sort();
-    problems.dedup();
+    // What failed at first may have gone later; what nobody can look for stays failed.
+    failures.retain(|name, _| {
+        let is_it = |step: &&Step| step.spoken() == *name;
+        left.steps.iter().any(|step| is_it(&step))
+            || !found.steps.iter().any(|it| it.is_seen() && is_it(&it))
+    });
+    for step in &left.steps {
+        failures.entry(step.spoken()).or_insert_with(|| "it is still there".to_owned());
+    }
+    let problems: Vec<String> =
+        failures.into_iter().map(|(name, why)| format!("{name}: {why}")).collect();
     show(terminal, arguments, &found, &problems)?;
     Ok(problems.is_empty())
 }
 
-/// Does the steps; what cannot be removed must not keep the rest here.
-fn perform(steps: &[Step]) -> Vec<String> {
-    let failure = |step: &Step| Some(format!("{}: {}", step.spoken(), step.perform().err()?));
+/// Does the steps; what cannot be removed, and why, must not keep the rest here.
+fn perform(steps: &[Step]) -> BTreeMap<String, String> {
+    let failure = |step: &Step| Some((step.spoken(), step.perform().err()?));
     steps.iter().filter_map(failure).collect()
 }
 
@@ -174,7 +183,9 @@ fn show(
         (_, true, 0) => format!("{} margay is removed from this host\n", terminal.mark(Mark::Fine)),
         (_, true, n) => {
             let mark = terminal.mark(Mark::Degraded);
-            format!("{mark} {n} of {} could not be removed\n", found.steps.len())
+            // What was made meanwhile may be among them.
+            let all = found.steps.len().max(n);
+            format!("{mark} {n} of {all} could not be removed\n")
         }
     };
     for problem in problems {

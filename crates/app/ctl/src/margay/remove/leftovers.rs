@@ -10,8 +10,8 @@ use super::super::setup::layout::{Layout, RECEIPT, Root};
 use super::step::{Act, Step};
 
 /// What agent and plugin keep in a state folder that others may use as well.
-const STATE_FILES: [&str; 5] =
-    ["sandboxes", "events.jsonl", "events.1.jsonl", "lock", "known.json"];
+const STATE_FILES: [&str; 6] =
+    ["sandboxes", "events.jsonl", "events.1.jsonl", "lock", "known.json", "known.unreadable"];
 /// What the agent keeps in its run folder; labs have a folder of their own there.
 const RUN_FILES: [&str; 4] = ["agent.sock", "supervisor.lock", "dataplane.lock", "tickets"];
 /// What belongs to the writes of the datastore, and stays with it.

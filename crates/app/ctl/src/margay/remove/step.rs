@@ -50,6 +50,11 @@ impl Step {
         }
     }
 
+    /// Whether a look finds it for as long as it is there.
+    pub(super) fn is_seen(&self) -> bool {
+        !matches!(self.act, Act::Sandbox(_))
+    }
+
     /// The path that will be free afterwards.
     pub(super) fn path(&self) -> Option<PathBuf> {
         match &self.act {
@@ -85,7 +90,12 @@ impl Step {
         match &self.act {
             Act::Item(item, root) => item.remove(root).map_err(|failure| failure.what().to_owned()),
             Act::Path(path) => remove_all(path).map_err(|error| text::plain_reason(&error)),
-            Act::Folder(path) => remove_empty(path).map_err(|error| text::plain_reason(&error)),
+            Act::Folder(path) => remove_empty(path).map_err(|error| match error.kind() {
+                io::ErrorKind::ResourceBusy => {
+                    format!("it is a mount point; umount {} first", path.display())
+                }
+                _ => text::plain_reason(&error),
+            }),
             Act::Sandbox(sandbox) => sandbox.perform(),
             Act::Link(link) => apply(&Operation::DeleteLink(*link)),
             Act::Route(route) => apply(&Operation::DeleteRoute((**route).clone())),
