@@ -9,6 +9,7 @@ use host::events::Events;
 use intent::Dispute;
 use net::Cidr;
 
+use crate::disk::Unwritable;
 use crate::finding::{Finding, Severity};
 
 /// How many routes an event names.
@@ -44,6 +45,8 @@ pub(crate) struct Vitals {
     pub(crate) routes_repaired: u64,
     pub(crate) filter_repaired: u64,
     pub(crate) http_problem: Option<String>,
+    /// What of the node's own files cannot be written.
+    pub(crate) unwritable: Option<Unwritable>,
     quarantined: BTreeMap<String, Vec<String>>,
     disputes: Vec<Dispute>,
 }
@@ -95,6 +98,7 @@ impl Health {
             routes_repaired: 0,
             filter_repaired: 0,
             http_problem: None,
+            unwritable: None,
             quarantined: BTreeMap::new(),
             disputes: Vec::new(),
         };
@@ -188,6 +192,23 @@ impl Health {
         vitals.http_problem = problem;
     }
 
+    /// The node's own files can be written, or cannot.
+    pub(crate) fn written(&self, events: &Events, trouble: Option<Unwritable>) {
+        let mut vitals = self.lock();
+        let before = vitals.unwritable.take();
+        match (&before, &trouble) {
+            (None, Some(trouble)) => events.note("failed", &trouble.spoken()),
+            (Some(before), None) => {
+                events.note("mended", &format!("it is over that {}", before.spoken()));
+            }
+            _ => {}
+        }
+        vitals.unwritable = match before {
+            Some(before) => trouble.map(|trouble| trouble.since(&before)),
+            None => trouble,
+        };
+    }
+
     /// The kernel was changed, or could not be.
     pub(crate) fn flushed(&self, events: &Events, flushed: &Flushed<'_>) {
         let mut vitals = self.lock();
@@ -234,6 +255,7 @@ impl Vitals {
         if let Some(problem) = &self.kernel_problem {
             findings.push(Finding::kernel_refuses(problem));
         }
+        findings.extend(self.unwritable.as_ref().map(Unwritable::finding));
         if let Some(problem) = &self.http_problem {
             findings.push(Finding::http_taken(problem));
         }

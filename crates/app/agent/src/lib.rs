@@ -8,6 +8,7 @@ mod addresses;
 mod arguments;
 mod dataplane;
 mod delegate;
+mod disk;
 mod filter;
 mod finding;
 mod gates;

@@ -6,11 +6,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use api::Kind;
-use host::known::{self, Known};
+use host::known::Known;
 use sandbox::claim::{endpoint_key, resource_key};
 use store::Store;
 
-use crate::finding::{Finding, Severity};
 use crate::memory::Memory;
 use crate::node::{Node, Recalled};
 use crate::supervisor::say;
@@ -89,16 +88,5 @@ impl Node {
             Store::Sqlite(_) => true,
             Store::Etcd(_) => self.health.connected_for().is_some_and(|it| it >= rest),
         }
-    }
-
-    /// What is wrong with what is remembered.
-    pub(crate) fn memory_finding(&self) -> Option<Finding> {
-        let aside = known::aside(&self.memory_file);
-        aside.exists().then(|| {
-            let place = aside.display();
-            let problem = format!("{place}: what was known could not be read, and was put aside");
-            let fix = format!("rm {place}      (once you have looked at it)");
-            Finding::new("MG-STATE-001", Severity::Degraded, "AGENT", problem, fix)
-        })
     }
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::Kind;
-use host::bounded;
 use net::Cidr;
 use sandbox::claim::resource_key;
 use serde_json::{Value, json};
@@ -29,7 +28,7 @@ pub(crate) fn open_store() -> Result<Store, Error> {
         config: None,
         store: None,
         variable: &|name| std::env::var_os(name),
-        read: &|path| bounded::read_file(path, bounded::SETTINGS_BYTES_MAX),
+        read: &|path| host::file::read_settings(path, None),
         is_root: rustix::process::geteuid().is_root(),
     };
     let choice = surroundings.choose().map_err(|error| Error::Settings(error.to_string()))?;

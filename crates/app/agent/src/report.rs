@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use host::events;
 use host::protocol::{Inquiry, Reply};
 use host::report::{self, Applied, Sandbox, Sandboxes, Status};
 use sandbox::identity::Workload;
@@ -19,7 +18,7 @@ pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
         Inquiry::Status => reply(&status(node)),
         Inquiry::Sandboxes => reply(&sandboxes(node)),
         Inquiry::Events(wanted) => {
-            let events = events::read(node.events.path(), wanted);
+            let events = node.events.read(wanted);
             reply(&report::Events { node: node.name.clone(), events })
         }
     }
@@ -39,7 +38,7 @@ pub(crate) fn status(node: &Node) -> Status {
     let place = node.store().describe();
     let mut findings = node.findings();
     findings.extend(vitals.findings(&place));
-    findings.extend(node.memory_finding());
+    findings.extend(node.aside_findings());
     findings.extend(node.stock_finding(&records));
     let leaving = |record: &&Record| matches!(record.phase, Phase::Leaving | Phase::Releasing);
     let n_leaving = records.iter().filter(leaving).count();

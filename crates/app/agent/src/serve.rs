@@ -1,7 +1,7 @@
 //! Serves one call of a plugin: understands it, has the node act, and says how it went.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -24,9 +24,11 @@ use store::ipam::Driver;
 use store::settings::{Datastore, EtcdSettings};
 
 use crate::addresses::unavailable;
+use crate::disk::Unwritable;
 use crate::node::{Node, Settings};
 use crate::notes;
 use crate::sandboxes::Addition;
+use host::bounded;
 use host::protocol::{Question, Reply};
 
 /// How long a call waits for the one before it, where no agent serves.
@@ -271,6 +273,11 @@ fn manage_addresses(node: &Node, order: &Order<'_>, give: Give<'_>) -> Result<()
 
 /// Whether an ADD could be served now.
 fn status(node: &Node) -> Result<(), Failure> {
+    let unwritable = node.health.vitals().unwritable;
+    if let Some(unwritable) = unwritable.filter(Unwritable::refuses_adds) {
+        return Err(Failure::new(Code::NotAvailable, unwritable.spoken())
+            .with_details("margay status      (what is wrong on this node?)"));
+    }
     if let Some(problem) = node.health.vitals().kernel_problem {
         let message = format!("the kernel is not up to date: {problem}");
         return Err(Failure::new(Code::LimitedConnectivity, message)
@@ -291,7 +298,7 @@ fn mtu(conf: &NetConf) -> Result<Option<u32>, Failure> {
             .map(Some)
             .map_err(|_| Failure::plugin(format!("mtu {} is too large", conf.mtu)));
     }
-    match fs::read_to_string(MTU_FILE) {
+    match read_text(Path::new(MTU_FILE)) {
         Ok(text) => {
             text.trim().parse().map(Some).map_err(|_| {
                 Failure::plugin(format!("{MTU_FILE}: {:?} is not a number", text.trim()))
@@ -305,10 +312,16 @@ fn mtu(conf: &NetConf) -> Result<Option<u32>, Failure> {
     }
 }
 
+/// A small text that others write.
+fn read_text(path: &Path) -> io::Result<String> {
+    let bytes = host::file::read_linked(path, bounded::SETTINGS_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
 /// Calico's rules: the configuration, the file, the older field, the host's name.
 fn node_name(conf: &NetConf, is_ipam: bool) -> Result<String, Failure> {
     let path = conf.node_name_file();
-    let file = fs::read_to_string(path);
+    let file = read_text(Path::new(path));
     let is_optional = conf.nodename_file_optional || is_ipam;
     if let Err(error) = &file
         && !is_optional
@@ -334,9 +347,12 @@ fn state_folder(conf: &NetConf) -> PathBuf {
 }
 
 fn lock(state: &Path) -> io::Result<File> {
-    fs::create_dir_all(state)?;
+    let named = |path: &Path, error: io::Error| {
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    };
+    host::file::make_folder(state, 0o755).map_err(|error| named(state, error))?;
     let path = state.join("lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+    let file = host::file::lock(&path).map_err(|error| named(&path, error))?;
     let started = Instant::now();
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -382,7 +398,7 @@ fn etcd_settings(conf: &NetConf) -> Result<EtcdSettings, Failure> {
     // Named files must be there, even where the endpoints have no use for them.
     let named = [&conf.etcd_cert_file, &conf.etcd_key_file, &conf.etcd_ca_cert_file];
     for file in named.into_iter().filter(|file| !file.is_empty()) {
-        File::open(file).map_err(|error| {
+        host::file::open_linked(Path::new(file)).map_err(|error| {
             let why = text::plain_reason(&error);
             unusable(&format!("could not initialize etcdv3 client: open {file}: {why}"))
         })?;

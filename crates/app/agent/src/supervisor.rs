@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -69,9 +69,11 @@ fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane:
     if let Some(rival) = host::rivals::running().first() {
         return Err(dataplane::Error::Rival(rival.clone()));
     }
-    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&arguments.run_dir);
-    made.map_err(|why| unusable(&arguments.run_dir, why))?;
+    host::file::make_folder(&arguments.run_dir, 0o755)
+        .map_err(|why| unusable(&arguments.run_dir, why))?;
     let _only = become_only(&arguments.run_dir, "supervisor")?;
+    // Where the dataplane could not begin, it would be started again and again.
+    lock_file(&arguments.run_dir, "dataplane")?;
     let listener = listen(&arguments.run_dir)?;
     let listening = OwnedFd::from(listener);
     let mut pause = Duration::ZERO;
@@ -116,10 +118,7 @@ pub(crate) fn socket(folder: &Path) -> PathBuf {
 /// A fresh socket that only this user may connect to.
 fn listen(folder: &Path) -> Result<UnixListener, dataplane::Error> {
     let path = socket(folder);
-    match fs::remove_file(&path) {
-        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(unusable(folder, why)),
-        _ => {}
-    }
+    host::file::clear(&path).map_err(|why| in_the_way(&path, &why))?;
     let bound = UnixListener::bind(&path).and_then(|listener| {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         Ok(listener)
@@ -133,6 +132,10 @@ fn listen(folder: &Path) -> Result<UnixListener, dataplane::Error> {
     })
 }
 
+fn in_the_way(path: &Path, why: &io::Error) -> dataplane::Error {
+    dataplane::Error::Settings(format!("{}: {why}", path.display()))
+}
+
 fn unusable(folder: &Path, why: io::Error) -> dataplane::Error {
     dataplane::Error::RunFolder { folder: folder.to_owned(), why }
 }
@@ -140,9 +143,7 @@ fn unusable(folder: &Path, why: io::Error) -> dataplane::Error {
 /// Makes this process the only one of its role on the node. One that was killed a moment ago may
 /// still be on its way out.
 pub(crate) fn become_only(folder: &Path, role: &str) -> Result<File, dataplane::Error> {
-    let path = folder.join(format!("{role}.lock"));
-    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
-    let file = file.map_err(|why| unusable(folder, why))?;
+    let (path, file) = lock_file(folder, role)?;
     let started = Instant::now();
     let mut is_said = false;
     loop {
@@ -161,6 +162,12 @@ pub(crate) fn become_only(folder: &Path, role: &str) -> Result<File, dataplane::
             Err(error) => return Err(io::Error::from(error).into()),
         }
     }
+}
+
+fn lock_file(folder: &Path, role: &str) -> Result<(PathBuf, File), dataplane::Error> {
+    let path = folder.join(format!("{role}.lock"));
+    let file = host::file::lock(&path).map_err(|why| in_the_way(&path, &why))?;
+    Ok((path, file))
 }
 
 /// A line for the log, with the time.

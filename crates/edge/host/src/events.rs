@@ -1,17 +1,19 @@
 //! What happened on this node and what was done about it: a bounded file, a line each.
 //!
 //! A storm leaves a bounded number of lines: each sort has a budget that refills slowly, and the
-//! next event that fits says how many were left out.
+//! next event that fits says how many were left out. What cannot be written now is kept in memory
+//! until it can.
 
-use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+
+use crate::file;
 
 /// The file is started anew at this size; the one before is kept.
 const SIZE_MAX: u64 = 1 << 20;
@@ -25,6 +27,10 @@ const BURST: f64 = 200.0;
 const RATE: f64 = 2.0;
 /// The most events of one answer: the newest.
 const ANSWER_MAX: usize = 2000;
+/// So many are kept until they can be written: the newest.
+const WAITING_MAX: usize = 500;
+/// The most that is read of a file: others that write to it may go beyond its size.
+const FILE_MAX: u64 = 16 * SIZE_MAX;
 
 /// The events of a node.
 #[derive(Debug)]
@@ -39,6 +45,10 @@ struct Writing {
     last: Option<u64>,
     budgets: BTreeMap<String, Budget>,
     counts: BTreeMap<String, u64>,
+    /// What could not be written yet, the oldest first.
+    waiting: VecDeque<Event>,
+    /// A part of a line may be at the end of the file.
+    is_torn: bool,
 }
 
 #[derive(Debug)]
@@ -80,7 +90,7 @@ impl Events {
         Self { path: path.into(), writing: Mutex::default() }
     }
 
-    /// Writes an event. One that cannot be written is lost: nothing may fail because of it.
+    /// Writes an event. One that cannot be written waits: nothing may fail because of it.
     pub fn note(&self, sort: &str, text: &str) {
         let mut writing = self.writing();
         *writing.counts.entry(sort.to_owned()).or_default() += 1;
@@ -92,15 +102,24 @@ impl Events {
         let last = *writing.last.get_or_insert_with(|| newest(&self.path));
         let event = Event { number: last + 1, time: now(), sort: sort.to_owned(), text };
         writing.last = Some(event.number);
-        let Ok(mut line) = serde_json::to_vec(&event) else { return };
-        line.push(b'\n');
-        if fs::metadata(&self.path).is_ok_and(|file| file.len() > SIZE_MAX) {
-            let _ = fs::rename(&self.path, older(&self.path));
+        writing.waiting.push_back(event);
+        if writing.waiting.len() > WAITING_MAX {
+            writing.waiting.pop_front();
         }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path);
-        if let Ok(mut file) = file {
-            let _ = file.write_all(&line);
-        }
+        let _ = writing.catch_up(&self.path);
+    }
+
+    /// Writes what could not be written before; why it still cannot be.
+    pub fn catch_up(&self) -> io::Result<()> {
+        self.writing().catch_up(&self.path)
+    }
+
+    /// The wanted events, those included that could not be written yet.
+    pub fn read(&self, wanted: &Wanted) -> Vec<Event> {
+        let mut events = read(&self.path, wanted);
+        let writing = self.writing();
+        events.extend(writing.waiting.iter().filter(|event| wanted.covers(event)).cloned());
+        events
     }
 
     /// How many of each sort happened since the process started, those left out included.
@@ -119,6 +138,26 @@ impl Events {
 }
 
 impl Writing {
+    fn catch_up(&mut self, path: &Path) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let mut lines = if self.is_torn { vec![b'\n'] } else { Vec::new() };
+        for event in &self.waiting {
+            serde_json::to_writer(&mut lines, event).map_err(io::Error::other)?;
+            lines.push(b'\n');
+        }
+        if fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > SIZE_MAX) {
+            let _ = fs::rename(path, older(path));
+        }
+        let mut file = file::append(path)?;
+        self.is_torn = true;
+        file.write_all(&lines)?;
+        self.is_torn = false;
+        self.waiting.clear();
+        Ok(())
+    }
+
     /// Takes one event from the budget of its sort. Some if it fits, with how many were left out
     /// before it.
     fn spend(&mut self, sort: &str, now: Instant) -> Option<u64> {
@@ -149,7 +188,7 @@ impl Wanted {
 pub fn read(path: &Path, wanted: &Wanted) -> Vec<Event> {
     let mut events: Vec<Event> = [older(path), path.to_owned()]
         .iter()
-        .filter_map(|path| fs::read(path).ok())
+        .filter_map(|path| file::read(path, FILE_MAX).ok())
         .flat_map(|bytes| {
             let lines = bytes.split(|byte| *byte == b'\n');
             lines.filter_map(|line| serde_json::from_slice(line).ok()).collect::<Vec<_>>()
@@ -166,7 +205,7 @@ fn newest(path: &Path) -> u64 {
 }
 
 fn last_number(path: &Path) -> Option<u64> {
-    let mut file = fs::File::open(path).ok()?;
+    let mut file = file::open_own(path).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
     let mut end = Vec::new();
@@ -194,7 +233,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("events.jsonl");
         Events::open(&path).note("started", "one");
-        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        let mut file = file::append(&path).unwrap();
         file.write_all(b"\xff half a li\n").unwrap();
         let again = Events::open(&path);
         again.note("repaired", "route 10.0.0.1/32");
@@ -206,6 +245,28 @@ mod tests {
         assert_eq!(read(&path, &wanted(1, "started")).len(), 0);
         let later = Wanted { since: Some("9999-01-01T00:00:00Z".into()), ..Wanted::default() };
         assert_eq!(read(&path, &later), []);
+    }
+
+    #[test]
+    fn what_cannot_be_written_waits_and_is_read_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("events.jsonl");
+        let events = Events::open(&path);
+        events.note("started", "one");
+        fs::rename(&path, folder.path().join("kept")).unwrap();
+        fs::create_dir(&path).unwrap();
+        (2..WAITING_MAX + 10).for_each(|n| events.note(&format!("sort {n}"), "more"));
+        let told = events.catch_up().unwrap_err().to_string();
+        assert!(told.contains("a folder stands there"), "{told}");
+        assert_eq!(events.read(&Wanted::default()).len(), WAITING_MAX);
+        fs::remove_dir(&path).unwrap();
+        fs::rename(folder.path().join("kept"), &path).unwrap();
+        events.catch_up().unwrap();
+        let numbers: Vec<u64> =
+            read(&path, &Wanted::default()).iter().map(|it| it.number).collect();
+        let last = u64::try_from(WAITING_MAX).unwrap() + 9;
+        assert_eq!(numbers.len(), WAITING_MAX + 1);
+        assert_eq!((numbers[0], numbers[1], numbers.last()), (1, 10, Some(&last)));
     }
 
     #[test]

@@ -6,19 +6,27 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sandbox::identity::Identity;
 use sandbox::life::Record;
 use sha1::{Digest, Sha1};
 
+use crate::file;
+
+/// The most that a record has.
+const SIZE_MAX: u64 = 1 << 20;
+
 /// All records, in memory and on disk.
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
     records: Mutex<BTreeMap<Identity, Record>>,
+    /// Whether a record could not be written.
+    has_failed: AtomicBool,
 }
 
 /// A file that is no record.
@@ -35,14 +43,16 @@ pub struct Unreadable {
 pub fn read(folder: &Path) -> Vec<Record> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let records = files.filter(|path| path.extension().is_some_and(|it| it == "json"));
-    records.filter_map(|path| serde_json::from_slice(&fs::read(path).ok()?).ok()).collect()
+    records
+        .filter_map(|path| serde_json::from_slice(&file::read(&path, SIZE_MAX).ok()?).ok())
+        .collect()
 }
 
 impl Journal {
     /// Reads the journal. What cannot be read is put aside under another name, and named.
     pub fn open(folder: impl Into<PathBuf>) -> io::Result<(Self, Vec<Unreadable>)> {
         let folder = folder.into();
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        file::make_folder(&folder, 0o700)?;
         let mut records = BTreeMap::new();
         let mut unreadable = Vec::new();
         for entry in fs::read_dir(&folder)? {
@@ -50,7 +60,8 @@ impl Journal {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let read = fs::read(&path).map_err(|error| error.to_string()).and_then(|bytes| {
+            let read = file::read(&path, SIZE_MAX).map_err(|error| error.to_string());
+            let read = read.and_then(|bytes| {
                 serde_json::from_slice::<Record>(&bytes).map_err(|error| error.to_string())
             });
             match read {
@@ -58,13 +69,12 @@ impl Journal {
                     records.insert(record.identity.clone(), record);
                 }
                 Err(why) => {
-                    let aside = path.with_extension("unreadable");
-                    fs::rename(&path, &aside)?;
-                    unreadable.push(Unreadable { path: aside, why });
+                    unreadable.push(Unreadable { path: file::put_aside(&path), why });
                 }
             }
         }
-        Ok((Self { folder, records: Mutex::new(records) }, unreadable))
+        let (records, has_failed) = (Mutex::new(records), AtomicBool::new(false));
+        Ok((Self { folder, records, has_failed }, unreadable))
     }
 
     /// The record of a sandbox.
@@ -82,6 +92,14 @@ impl Journal {
         self.lock().values().filter(|record| holds(record)).cloned().collect()
     }
 
+    /// So many records behind one, in their order; from the first if none is named.
+    pub fn after(&self, last: Option<&Identity>, n: usize) -> Vec<Record> {
+        let start = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let records = self.lock();
+        let behind = records.range::<Identity, _>((start, Bound::Unbounded));
+        behind.take(n).map(|(_, record)| record.clone()).collect()
+    }
+
     /// Whether there is such a record.
     pub fn any(&self, holds: impl Fn(&Record) -> bool) -> bool {
         self.lock().values().any(holds)
@@ -89,11 +107,29 @@ impl Journal {
 
     /// Writes a record.
     pub fn put(&self, record: &Record) -> io::Result<()> {
-        let body = serde_json::to_vec(record).map_err(io::Error::other)?;
-        let path = self.path(&record.identity);
-        replace(&path, &path.with_extension("new"), &body)?;
+        let written = self.write(record);
+        self.has_failed.fetch_or(written.is_err(), Ordering::AcqRel);
+        written?;
         self.lock().insert(record.identity.clone(), record.clone());
         Ok(())
+    }
+
+    /// Whether a record could not be written since the last time.
+    pub fn take_failed(&self) -> bool {
+        self.has_failed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Writes all records into a folder that is gone.
+    pub fn write_anew(&self) -> io::Result<()> {
+        file::make_folder(&self.folder, 0o700)?;
+        // Nobody changes a record meanwhile.
+        self.lock().values().try_for_each(|record| self.write(record))
+    }
+
+    fn write(&self, record: &Record) -> io::Result<()> {
+        let body = serde_json::to_vec(record).map_err(io::Error::other)?;
+        let path = self.path(&record.identity);
+        file::replace(&path, &path.with_extension("new"), &body)
     }
 
     /// Removes a record.
@@ -126,13 +162,4 @@ pub(crate) fn file_name(identity: &Identity) -> String {
     let digest = Sha1::digest(identity.alias().as_bytes());
     let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{name}.json")
-}
-
-/// Puts a file in place, by way of another: whoever reads it sees the old bytes or these, never a
-/// part.
-pub(crate) fn replace(path: &Path, fresh: &Path, body: &[u8]) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(fresh);
-    io::Write::write_all(&mut file?, body)?;
-    fs::rename(fresh, path)
 }

@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bounded;
+use crate::file;
 use crate::journal::Unreadable;
 
 /// The most that is remembered. What does not fit is not remembered.
@@ -47,7 +47,7 @@ impl Known {
     /// another datastore. A file that cannot be used is put aside under another name, and named.
     pub fn read(path: &Path, node: &str, place: &str) -> (Self, Option<Unreadable>) {
         let nothing = Self::new(node, place);
-        let read = match bounded::read_file(path, FILE_BYTES_MAX) {
+        let read = match file::read(path, FILE_BYTES_MAX) {
             Ok(bytes) => serde_json::from_slice::<Self>(&bytes).map_err(|error| error.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (nothing, None),
             Err(error) => Err(error.to_string()),
@@ -59,33 +59,31 @@ impl Known {
         match read {
             Ok(known) if known.node == node && known.place == place => (known, None),
             Ok(_) => (nothing, None),
-            Err(why) => {
-                let aside = aside(path);
-                // A file that cannot even be renamed is written over later, or stays unreadable.
-                let path = fs::rename(path, &aside).map_or_else(|_| path.to_owned(), |()| aside);
-                (nothing, Some(Unreadable { path, why }))
-            }
+            // One that cannot even be renamed is written over later, or stays unreadable.
+            Err(why) => (nothing, Some(Unreadable { path: file::put_aside(path), why })),
         }
+    }
+
+    /// When a memory was last known to be true, as far as its file says.
+    pub fn as_of(path: &Path) -> Option<SystemTime> {
+        fs::symlink_metadata(path).and_then(|file| file.modified()).ok()
+    }
+
+    /// Takes note that what is in the file was still true at a time.
+    pub fn confirm(path: &Path, time: SystemTime) -> io::Result<()> {
+        file::touch(path, time)
     }
 
     /// Writes it, so that a crash leaves the old or the new memory.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(folder) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            file::make_folder(folder, 0o700)?;
         }
         let body = serde_json::to_vec(self).map_err(io::Error::other)?;
         let fresh = path.with_extension("new");
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all(&body)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)
+        file::write_new(&fresh, &body)?.sync_all()?;
+        file::put_in_place(&fresh, path)
     }
-}
-
-/// Where a memory that cannot be used is put.
-pub fn aside(path: &Path) -> PathBuf {
-    path.with_extension("unreadable")
 }
 
 #[cfg(test)]
@@ -120,8 +118,10 @@ mod tests {
             fs::write(&path, bad).unwrap();
             let (read, unreadable) = Known::read(&path, "n1", "etcd a");
             assert_eq!(read, Known::new("n1", "etcd a"), "{bad}");
-            assert_eq!(unreadable.unwrap().path, aside(&path), "{bad}");
-            assert!(!path.exists() && aside(&path).exists());
+            let aside = unreadable.unwrap().path;
+            assert_eq!(aside, file::aside(&path), "{bad}");
+            assert!(!path.exists() && aside.exists());
+            fs::remove_file(aside).unwrap();
         }
     }
 }

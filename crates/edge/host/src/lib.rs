@@ -5,10 +5,12 @@
 
 pub mod bounded;
 pub mod events;
+pub mod file;
 pub mod journal;
 pub mod known;
 pub mod marks;
 pub mod protocol;
 pub mod report;
 pub mod rivals;
+pub mod room;
 pub mod tickets;

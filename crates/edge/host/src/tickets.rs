@@ -7,12 +7,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use sandbox::identity::Identity;
 
+use crate::file;
 use crate::journal::{self, Unreadable};
 use crate::protocol::Question;
 
@@ -35,14 +35,19 @@ impl Tickets {
         Self { folder: folder.join("tickets"), turn: Mutex::new(()) }
     }
 
+    /// Where they lie.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Leaves a ticket.
     pub fn leave(&self, identity: &Identity, question: &Question) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        file::make_folder(&self.folder, 0o700)?;
         let body = serde_json::to_vec(question).map_err(io::Error::other)?;
         let path = self.path(identity);
         // Two plugins may be told to delete the same sandbox.
         let fresh = path.with_extension(format!("new.{}", std::process::id()));
-        journal::replace(&path, &fresh, &body)
+        file::replace(&path, &fresh, &body)
     }
 
     /// Whether one waits for this sandbox.
@@ -70,7 +75,7 @@ impl Tickets {
 
     fn settle_file(&self, path: &Path, carry_out: impl FnOnce(&Question)) -> Option<Unreadable> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = crate::bounded::read_file(path, SIZE_MAX);
+        let read = file::read(path, SIZE_MAX);
         let question = match read {
             // Somebody else has carried it out meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
@@ -85,11 +90,7 @@ impl Tickets {
                 let _ = fs::remove_file(path);
                 None
             }
-            Err(why) => {
-                let aside = path.with_extension("unreadable");
-                let _ = fs::rename(path, &aside);
-                Some(Unreadable { path: aside, why })
-            }
+            Err(why) => Some(Unreadable { path: file::put_aside(path), why }),
         }
     }
 

@@ -11,6 +11,7 @@ mod bad_calls;
 mod churn;
 mod commands;
 mod crash_points;
+mod disk;
 mod etcd;
 mod hostile;
 mod node;

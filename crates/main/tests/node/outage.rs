@@ -26,6 +26,12 @@ pub(crate) fn codes(node: &Node) -> BTreeSet<String> {
     findings.map(|it| it["code"].as_str().unwrap().to_owned()).collect()
 }
 
+/// What the agent says that happened.
+pub(crate) fn events(node: &Node, about: &str) -> String {
+    let told = node.margay(&["events", about]).output().unwrap();
+    String::from_utf8(told.stdout).unwrap()
+}
+
 /// The host's interface of a container.
 pub(crate) fn interface(id: &str) -> String {
     format!("cali{}", id.chars().take(11).collect::<String>())

@@ -1,9 +1,10 @@
 //! Which datastore is used, and what is said when the settings are wrong.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::harness::{Done, Place};
+use crate::harness::{Done, Place, until};
 
 /// Runs the program with one variable more.
 fn with(place: &Place, words: &str, name: &str, value: impl AsRef<OsStr>) -> Done {
@@ -34,6 +35,19 @@ fn settings_and_templates_have_an_end() {
         let done = place.margay(&format!("get np -A -o go-template-file={endless}"));
         done.refused(&[endless, "larger than 1 MiB"]);
     }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_the_usual_settings_is_named_and_not_waited_for() {
+    let place = Place::embedded();
+    let path = place.file(".config/margay/config.yaml", "");
+    std::fs::remove_file(&path).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).unwrap();
+    let mut command = place.command(&["get", "np"]);
+    let child = RefCell::new(command.stderr(std::process::Stdio::piped()).spawn().unwrap());
+    until("it ends", || child.borrow_mut().try_wait().unwrap().is_some());
+    let done = Done::from(child.into_inner().wait_with_output().unwrap());
+    done.refused(&[&path, "a named pipe stands there instead of a file; move it away"]);
 }
 
 fn config(place: &Place, spec: &str) {

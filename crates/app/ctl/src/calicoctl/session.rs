@@ -12,7 +12,6 @@ use store::resources::{Manner, Name, Quarantined, Resources};
 use super::arguments::Parsed;
 use super::stop::Stop;
 use api::EMULATED_CALICO_VERSION;
-use host::bounded;
 use store::settings::{CALICO_CONFIG_FILE, Surroundings};
 
 /// One run of a command.
@@ -67,11 +66,12 @@ impl<'s> Datastore<'s> {
 }
 
 fn open(config: Option<&str>) -> Result<Store, String> {
+    let config = config.map(Path::new);
     let surroundings = Surroundings {
-        config: config.map(Path::new),
+        config,
         store: None,
         variable: &|name| std::env::var_os(name),
-        read: &|path| bounded::read_file(path, bounded::SETTINGS_BYTES_MAX),
+        read: &|path| host::file::read_settings(path, config),
         is_root: rustix::process::geteuid().is_root(),
     };
     let choice = surroundings.choose().map_err(|error| error.to_string())?;

@@ -15,7 +15,6 @@ use super::history::History;
 use super::recorder::{Recorded, Recorder};
 use super::terminal::Terminal;
 use api::EMULATED_CALICO_VERSION;
-use host::bounded;
 use store::settings::Surroundings;
 
 /// The namespace of objects that name none.
@@ -119,7 +118,7 @@ fn say_locked(waiting: &sqlite::Waiting) {
 /// Reads the environment once, and lets the caller ask it.
 pub(crate) fn with_surroundings<T>(place: &Place, ask: impl FnOnce(&Surroundings<'_>) -> T) -> T {
     let variable = |name: &str| std::env::var_os(name);
-    let read = |path: &Path| bounded::read_file(path, bounded::SETTINGS_BYTES_MAX);
+    let read = |path: &Path| host::file::read_settings(path, place.config.as_deref());
     ask(&Surroundings {
         config: place.config.as_deref(),
         store: place.store.as_deref(),

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use host::bounded;
+use host::file;
 use serde_json::Value;
 use store::Store;
 use store::settings::{CALICO_CONFIG_FILE, Choice, Datastore, EtcdSettings, Surroundings};
@@ -26,7 +26,7 @@ impl Chosen {
         let read = |path: &Path| {
             let is_of_host = place.config.as_deref() != Some(path);
             let path = if is_of_host { root.join(path) } else { path.to_owned() };
-            bounded::read_file(&path, bounded::SETTINGS_BYTES_MAX)
+            file::read_settings(&path, place.config.as_deref())
         };
         let surroundings = Surroundings {
             config: place.config.as_deref(),

@@ -83,10 +83,13 @@ impl Item {
         let path = root.join(self.path());
         let Some(found) = look(&path)? else { return Ok(Standing::Missing) };
         let foreign = |what: &str| Ok(Standing::Foreign(what.to_owned()));
+        let stranger =
+            if matches!(self, Self::Folder { .. }) { None } else { strange(&path, &found) };
         match self {
             Self::Folder { .. } if path.is_dir() => Ok(Standing::Same),
             Self::Folder { .. } => foreign("not a folder"),
-            _ if found.is_dir() => foreign("a folder"),
+            Self::Link { .. } if found.is_symlink() => self.standing_of_link(root, &path),
+            _ if stranger.is_some() => foreign(&stranger.unwrap_or_default()),
             Self::Text { text, .. } => {
                 let present = read(&path)?;
                 if present == text.as_bytes() {
@@ -97,13 +100,9 @@ impl Item {
                     false => foreign("a file of somebody else"),
                 }
             }
-            Self::Link { target, .. } => match fs::read_link(&path) {
-                Ok(present) if present == *target => Ok(Standing::Same),
-                // What a link of the host names is looked for on the host, not here.
-                Ok(present) if is_program(&root.join(&present)) => Ok(Standing::Different),
-                Ok(present) => foreign(&format!("a link to {}", present.display())),
-                Err(_) if is_program(&path) => Ok(Standing::Different),
-                Err(_) => foreign("a file of somebody else"),
+            Self::Link { .. } => match is_program(&path) {
+                true => Ok(Standing::Different),
+                false => foreign("a file of somebody else"),
             },
             Self::Program { .. } => {
                 if is_this_program(&path).map_err(|error| failed(&path, &error))? {
@@ -115,6 +114,17 @@ impl Item {
                 }
             }
         }
+    }
+
+    /// What a link is, that stands where one of ours should.
+    fn standing_of_link(&self, root: &Root, path: &Path) -> Result<Standing, Failure> {
+        let present = fs::read_link(path).map_err(|error| failed(path, &error))?;
+        Ok(match self {
+            Self::Link { target, .. } if present == *target => Standing::Same,
+            // What a link of the host names is looked for on the host, not here.
+            _ if is_program(&root.join(&present)) => Standing::Different,
+            _ => Standing::Foreign(format!("a link to {}", present.display())),
+        })
     }
 
     /// Puts it in its place. Whatever of somebody else's stands there is put aside.
@@ -225,16 +235,29 @@ fn look(path: &Path) -> Result<Option<fs::Metadata>, Failure> {
     }
 }
 
+/// What stands where a file should, unless it is one, or a link to one.
+fn strange(path: &Path, found: &fs::Metadata) -> Option<String> {
+    if !found.is_symlink() {
+        return host::file::stranger(found.file_type()).map(str::to_owned);
+    }
+    match fs::metadata(path) {
+        Err(_) => Some("a symbolic link that leads nowhere".to_owned()),
+        Ok(target) => {
+            host::file::stranger(target.file_type()).map(|it| format!("a symbolic link to {it}"))
+        }
+    }
+}
+
 /// The most of a text that is compared.
 const TEXT_MAX: u64 = 1 << 20;
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    host::bounded::read_file(path, TEXT_MAX).map_err(|error| failed(path, &error))
+    host::file::read_linked(path, TEXT_MAX).map_err(|error| failed(path, &error))
 }
 
 /// Whether a file is this very program, to the byte.
 fn is_this_program(path: &Path) -> io::Result<bool> {
-    let (mut own, mut other) = (File::open("/proc/self/exe")?, File::open(path)?);
+    let (mut own, mut other) = (File::open("/proc/self/exe")?, host::file::open_linked(path)?);
     let (own_is, other_is) = (own.metadata()?, other.metadata()?);
     if (own_is.dev(), own_is.ino()) == (other_is.dev(), other_is.ino()) {
         return Ok(true);
@@ -257,8 +280,10 @@ fn is_this_program(path: &Path) -> io::Result<bool> {
 
 /// Whether a file is a build of this program.
 fn is_program(path: &Path) -> bool {
+    /// Larger than any program that anybody ships.
+    const PROGRAM_MAX: u64 = 1 << 30;
     const ELF: &[u8] = b"\x7fELF";
-    let Ok(bytes) = fs::read(path) else { return false };
+    let Ok(bytes) = host::file::read_linked(path, PROGRAM_MAX) else { return false };
     bytes.starts_with(ELF) && contains(&bytes, marks::PROGRAM)
 }
 

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
-use host::{bounded, marks};
+use host::{bounded, file, marks};
 use serde::{Deserialize, Serialize};
 
 use super::super::failure::Failure;
@@ -159,12 +159,13 @@ impl Layout {
     /// The receipt of a host, if it was set up.
     pub(crate) fn read(root: &Root) -> Result<Option<Self>, Failure> {
         let path = root.join(Path::new(RECEIPT));
-        let bytes = match bounded::read_file(&path, bounded::SETTINGS_BYTES_MAX) {
+        let bytes = match file::read_linked(&path, bounded::SETTINGS_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 let why = text::plain_reason(&error);
-                return Err(Failure::new(format!("{}: {why}", path.display())));
+                return Err(Failure::new(format!("{}: {why}", path.display()))
+                    .help("move it away; what was made at the usual places is found without it"));
             }
         };
         let layout = serde_json::from_slice::<Self>(&bytes).map_err(|error| {
