@@ -32,6 +32,7 @@ pub(crate) fn start(node: &Arc<Node>, addresses: &[Cidr]) -> io::Result<()> {
             }
             serve::settle_tickets(&node);
             node.keep_forwarding();
+            node.keep_settings();
             node.look_at_disk();
             if node.is_steady(REST) {
                 for failure in node.retry() {

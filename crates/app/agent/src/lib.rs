@@ -30,6 +30,7 @@ mod routes;
 mod sandboxes;
 mod serve;
 mod server;
+mod settings;
 mod supervisor;
 mod upkeep;
 mod wire;

@@ -29,6 +29,7 @@ use crate::orders::Orders;
 use crate::reserve::Stock;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
+use crate::settings::Round;
 use crate::upkeep::Doubts;
 
 /// Where a node keeps its files, and who it is.
@@ -67,6 +68,7 @@ pub(crate) struct Node {
     /// Takes interfaces away, once one has to go.
     removals: Mutex<Option<Removals>>,
     pub(crate) doubts: Doubts,
+    pub(crate) round: Round,
     store: Store,
     records: Driver,
     /// What is known of the records: hints, which every transaction checks.
@@ -173,6 +175,7 @@ impl Node {
             may_be_locked: AtomicBool::new(true),
             removals: Mutex::new(None),
             doubts: Doubts::default(),
+            round: Round::default(),
             records: Driver::new(store.clone()),
             view: Mutex::new(View::default()),
             store,

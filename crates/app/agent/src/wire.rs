@@ -259,6 +259,20 @@ fn apply_settings(netns: &Netns, settings: &[Setting]) -> Result<()> {
     Ok(())
 }
 
+/// Puts the settings of the host's end right, if it is there; what was changed, in words.
+pub(crate) fn mend_settings(here: &Netns, wiring: &Wiring) -> Vec<String> {
+    let mut mended = Vec::new();
+    for setting in wiring.host_settings() {
+        let Ok(sysctl) = sysctl_of(&setting) else { continue };
+        // An interface that is gone, or has no such family, has no settings.
+        let Ok(value) = sysctl::read(here, &sysctl) else { continue };
+        if value != setting.value && sysctl::write(here, &sysctl, setting.value).is_ok() {
+            mended.push(format!("{sysctl} was {value}, is {}", setting.value));
+        }
+    }
+    mended
+}
+
 fn wrong_settings(netns: &Netns, settings: &[Setting]) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for setting in settings.iter().filter(|setting| setting.is_required) {

@@ -113,6 +113,37 @@ fn whatever_is_removed_of_a_live_sandbox_is_claimed_back() {
 }
 
 #[test]
+fn settings_of_interfaces_that_somebody_changes_are_put_back_and_noted_once() {
+    if !may_run() {
+        return;
+    }
+    let (node, address) = pair();
+    let settings = [
+        ("ipv4/conf/califirst/proxy_arp", "0", "1"),
+        ("ipv4/conf/califirst/forwarding", "0", "1"),
+        ("ipv6/conf/califirst/proxy_ndp", "0", "1"),
+        ("ipv6/conf/califirst/accept_ra", "2", "0"),
+    ];
+    let shell = |script: &str| {
+        let done = node.inside("host", "sh", &["-ec", script]).output().unwrap();
+        assert!(done.status.success(), "{script}: {done:?}");
+        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+    };
+    for (name, wrong, _) in settings {
+        shell(&format!("echo {wrong} > /proc/sys/net/{name}"));
+    }
+    for (name, _, right) in settings {
+        until(name, || shell(&format!("cat /proc/sys/net/{name}")) == right);
+    }
+    assert!(node.answers(&address));
+    let told = node.told(&["events", "repaired"]);
+    for (name, wrong, right) in settings {
+        assert!(told.contains(&format!("net/{name} was {wrong}, is {right}")), "{told}");
+    }
+    assert!(told.contains("container first eth0") && !told.contains("second"), "{told}");
+}
+
+#[test]
 fn an_address_that_somebody_else_has_by_now_closes_the_interface_and_both_are_named() {
     if !may_run() {
         return;
