@@ -56,9 +56,12 @@ impl FilterTable {
         self.own.contains(&generation)
     }
 
-    /// How many interfaces the kernel knows, as far as we know.
-    pub(crate) fn count(&self) -> usize {
-        self.installed.as_ref().map_or(0, |installed| installed.ports.len())
+    /// How many interfaces the kernel knows.
+    pub(crate) fn count(&mut self) -> usize {
+        match &self.installed {
+            Some(installed) => installed.ports.len(),
+            None => partly::n_interfaces(&mut self.nft).unwrap_or(0),
+        }
     }
 
     /// Whether tables that somebody else had changed or removed were put right since the last time.

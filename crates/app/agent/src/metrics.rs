@@ -96,8 +96,12 @@ fn ours(page: &mut Page, status: &Status, vitals: &Vitals) {
         ("margay_routes_applied", "Whether all routes stand.", applied(&status.routes)),
         ("margay_filter_interfaces", "Interfaces that are filtered.", wide(status.filter.count)),
         ("margay_filter_applied", "Whether the packet filter stands.", applied(&status.filter)),
-        ("margay_addresses", "Addresses in blocks of this node.", status.ipam.addresses),
-        ("margay_addresses_used", "Those of them that are in use.", status.ipam.used),
+        (
+            "margay_addresses",
+            "Addresses in blocks of this node.",
+            status.ipam.addresses.unwrap_or(0),
+        ),
+        ("margay_addresses_used", "Those of them that are in use.", status.ipam.used.unwrap_or(0)),
         (
             "margay_quarantined_objects",
             "Objects of the datastore that cannot be used.",

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use api::Kind;
 use host::events::Events;
@@ -103,6 +103,8 @@ pub(crate) struct Dataplane {
 pub(crate) struct Recalled {
     pub(crate) memory: Memory,
     pub(crate) inputs: Inputs,
+    /// When it was last known to be true; none if there is no such memory.
+    pub(crate) as_of: Option<SystemTime>,
 }
 
 /// Why a node cannot be served.

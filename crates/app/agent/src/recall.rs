@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use api::Kind;
 use host::known::Known;
@@ -14,6 +14,9 @@ use crate::memory::Memory;
 use crate::node::{Node, Recalled};
 use crate::supervisor::say;
 
+/// How often it is noted that what was written down is still true.
+const CONFIRM_PAUSE: Duration = Duration::from_secs(600);
+
 impl Node {
     /// Takes up what an earlier run knew: the datastore does not answer.
     pub(crate) fn recall(&self, known: &Known) {
@@ -23,7 +26,8 @@ impl Node {
             return;
         }
         let inputs = memory.inputs(&self.name);
-        dataplane.recalled = Some(Recalled { memory, inputs });
+        let as_of = Known::as_of(&self.memory_file).filter(|_| !known.objects.is_empty());
+        dataplane.recalled = Some(Recalled { memory, inputs, as_of });
         for record in self.journal.all() {
             dataplane.retake(&endpoint_key(&record));
         }
@@ -48,9 +52,29 @@ impl Node {
             return;
         }
         let mut dataplane = self.dataplane();
-        if dataplane.is_complete() && dataplane.memory.take_changed() {
-            drop(dataplane);
-            self.write_memory(&self.stock.addresses());
+        if !dataplane.is_complete() {
+            return;
+        }
+        let is_changed = dataplane.memory.take_changed();
+        drop(dataplane);
+        match is_changed {
+            true => self.write_memory(&self.stock.addresses()),
+            false => self.confirm_memory(),
+        }
+    }
+
+    /// What was written down is still true, or was until the datastore fell silent: the next run
+    /// will say so, should it have to start from it.
+    fn confirm_memory(&self) {
+        let Some(as_of) = Known::as_of(&self.memory_file) else { return };
+        let vitals = self.health.vitals();
+        let (until, slack) = match vitals.is_connected {
+            true => (SystemTime::now(), CONFIRM_PAUSE),
+            false => (vitals.connection_since, Duration::from_secs(1)),
+        };
+        if until.duration_since(as_of).is_ok_and(|age| age > slack) {
+            // Whoever cannot write here is told so elsewhere.
+            let _ = Known::confirm(&self.memory_file, until);
         }
     }
 

@@ -1,16 +1,14 @@
 //! What the agent says when it is asked: the status, the sandboxes, the events.
 
-use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use host::protocol::{Inquiry, Reply};
 use host::report::{self, Applied, Sandbox, Sandboxes, Status};
-use sandbox::identity::Workload;
-use sandbox::life::{Phase, Record};
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
-use crate::node::Node;
+use crate::health::Vitals;
+use crate::node::{Node, Recalled};
 
 /// Answers somebody who wants to know something.
 pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
@@ -40,14 +38,18 @@ pub(crate) fn status(node: &Node) -> Status {
     findings.extend(vitals.findings(&place));
     findings.extend(node.aside_findings());
     findings.extend(node.stock_finding(&records));
-    let leaving = |record: &&Record| matches!(record.phase, Phase::Leaving | Phase::Releasing);
-    let n_leaving = records.iter().filter(leaving).count();
+    let n_leaving = records.iter().filter(|record| record.phase.is_leaving()).count();
     if !vitals.is_connected && n_leaving > 0 {
         findings.push(Finding::release_waits(n_leaving));
     }
     findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.cmp(b)));
-    let dataplane = node.dataplane();
-    let census = dataplane.inputs.census();
+    let mut dataplane = node.dataplane();
+    let dataplane = &mut *dataplane;
+    let is_read = dataplane.is_complete();
+    let census = match &dataplane.recalled {
+        Some(recalled) => recalled.inputs.census(),
+        None => dataplane.inputs.census(),
+    };
     let is_current = vitals.n_syncs > 0 && vitals.kernel_problem.is_none();
     let has_all_routes = !findings.iter().any(|finding| finding.cause == "ROUTES");
     Status {
@@ -56,7 +58,7 @@ pub(crate) fn status(node: &Node) -> Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         since: time(node.health.started),
-        sandboxes: by_phase(&records),
+        sandboxes: report::by_phase(&records),
         store: report::Store {
             place,
             is_connected: vitals.is_connected,
@@ -64,10 +66,11 @@ pub(crate) fn status(node: &Node) -> Status {
             problem: vitals.store_problem.clone(),
             revision: vitals.revision,
         },
+        as_of: as_of(&vitals, dataplane.recalled.as_ref()),
         ipam: report::Ipam {
-            blocks: census.blocks,
-            addresses: census.addresses,
-            used: census.addresses_used,
+            blocks: is_read.then_some(census.blocks),
+            addresses: is_read.then_some(census.addresses),
+            used: is_read.then_some(census.addresses_used),
             pools: census.pools,
             reserve: node.n_in_stock(),
         },
@@ -82,6 +85,16 @@ pub(crate) fn status(node: &Node) -> Status {
             repaired: vitals.filter_repaired,
         },
         findings: findings.into_iter().map(published).collect(),
+    }
+}
+
+/// When the datastore last said what is said of it, unless it answers.
+fn as_of(vitals: &Vitals, recalled: Option<&Recalled>) -> Option<String> {
+    match (vitals.is_connected, recalled) {
+        (true, _) => None,
+        (false, Some(recalled)) => Some(recalled.as_of.map(time).unwrap_or_default()),
+        (false, None) if vitals.n_syncs == 0 => Some(String::new()),
+        (false, None) => Some(time(vitals.connection_since)),
     }
 }
 
@@ -102,47 +115,9 @@ fn published(finding: Finding) -> report::Finding {
     }
 }
 
-fn by_phase(records: &[Record]) -> BTreeMap<String, usize> {
-    let mut phases = BTreeMap::new();
-    for record in records {
-        *phases.entry(phase(record.phase).to_owned()).or_default() += 1;
-    }
-    phases
-}
-
 fn sandboxes(node: &Node) -> Sandboxes {
-    let sandboxes = node.journal.all().into_iter().map(|record| {
-        let (namespace, pod) = match record.workload {
-            Workload::Plain => (None, None),
-            Workload::Pod { namespace, name } => (Some(namespace), Some(name)),
-        };
-        let address = |held: &sandbox::identity::Held| held.network.address().to_string();
-        Sandbox {
-            namespace,
-            pod,
-            container: record.identity.container,
-            interface: record.wiring.host_interface,
-            container_interface: record.wiring.container_interface,
-            addresses: record.addresses.iter().map(address).collect(),
-            phase: phase(record.phase).to_owned(),
-            network: record.network,
-            endpoint: record.endpoint,
-            netns: record.netns_path,
-        }
-    });
-    Sandboxes { node: node.name.clone(), sandboxes: sandboxes.collect() }
-}
-
-/// The name of a phase, as in the journal.
-pub(crate) fn phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Claiming => "claiming",
-        Phase::Claimed => "claimed",
-        Phase::Wired => "wired",
-        Phase::Ready => "ready",
-        Phase::Leaving => "leaving",
-        Phase::Releasing => "releasing",
-    }
+    let sandboxes = node.journal.all().into_iter().map(Sandbox::from).collect();
+    Sandboxes { node: node.name.clone(), sandboxes }
 }
 
 fn time(time: SystemTime) -> String {

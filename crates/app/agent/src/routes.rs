@@ -65,9 +65,12 @@ impl RouteTable {
         self.present = None;
     }
 
-    /// How many routes of ours the kernel holds, as far as we know.
-    pub(crate) fn count(&self) -> usize {
-        self.present.as_ref().map_or(0, Routes::len)
+    /// How many routes of ours the kernel holds.
+    pub(crate) fn count(&mut self) -> usize {
+        match &self.present {
+            Some(present) => present.len(),
+            None => self.read().map_or(0, |present| present.len()),
+        }
     }
 
     /// Routes that somebody else had taken away, and that were put back since the last time.

@@ -1,5 +1,6 @@
 //! The program under its own name.
 
+mod advice;
 mod agent;
 mod arguments;
 mod complete;

@@ -36,6 +36,13 @@ pub enum Phase {
     Releasing,
 }
 
+impl Phase {
+    /// Whether it is on its way out.
+    pub fn is_leaving(self) -> bool {
+        matches!(self, Self::Leaving | Self::Releasing)
+    }
+}
+
 /// What is known of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {

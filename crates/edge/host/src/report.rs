@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use sandbox::identity::Workload;
+use sandbox::life::{Phase, Record};
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
@@ -54,6 +56,10 @@ pub struct Status {
     pub sandboxes: BTreeMap<String, usize>,
     /// The datastore.
     pub store: Store,
+    /// When the datastore last said what is said here of it; not there while it answers, and empty
+    /// if this node has never heard it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
     /// The addresses of this node.
     pub ipam: Ipam,
     /// The routes in the kernel.
@@ -85,12 +91,15 @@ pub struct Store {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Ipam {
-    /// How many blocks it has.
-    pub blocks: usize,
+    /// How many blocks it has; not there if nobody knows, as after a start without the datastore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<usize>,
     /// How many addresses are in them.
-    pub addresses: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<u64>,
     /// How many of these are in use.
-    pub used: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
     /// How many pools the cluster has.
     pub pools: usize,
     /// How many of the addresses in use are held for times without the datastore.
@@ -135,6 +144,49 @@ pub struct Sandbox {
     pub endpoint: String,
     /// The network namespace, as the runtime names it.
     pub netns: String,
+}
+
+impl From<Record> for Sandbox {
+    fn from(record: Record) -> Self {
+        let (namespace, pod) = match record.workload {
+            Workload::Plain => (None, None),
+            Workload::Pod { namespace, name } => (Some(namespace), Some(name)),
+        };
+        let addresses = record.addresses.iter().map(|held| held.network.address().to_string());
+        Self {
+            namespace,
+            pod,
+            container: record.identity.container,
+            interface: record.wiring.host_interface,
+            container_interface: record.wiring.container_interface,
+            addresses: addresses.collect(),
+            phase: phase(record.phase).to_owned(),
+            network: record.network,
+            endpoint: record.endpoint,
+            netns: record.netns_path,
+        }
+    }
+}
+
+/// The name of a phase, as in the journal.
+pub fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Claiming => "claiming",
+        Phase::Claimed => "claimed",
+        Phase::Wired => "wired",
+        Phase::Ready => "ready",
+        Phase::Leaving => "leaving",
+        Phase::Releasing => "releasing",
+    }
+}
+
+/// How many records there are in each phase.
+pub fn by_phase(records: &[Record]) -> BTreeMap<String, usize> {
+    let mut phases = BTreeMap::new();
+    for record in records {
+        *phases.entry(phase(record.phase).to_owned()).or_default() += 1;
+    }
+    phases
 }
 
 /// All sandboxes of a node.

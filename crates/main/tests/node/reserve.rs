@@ -97,6 +97,19 @@ fn an_add_without_the_datastore_takes_from_the_reserve() {
     let ping = Ping::start(&node, "c0", &address(&second));
     assert!(can_ping(&node, "c1", &address(&first)));
     restart(&mut node, "", "2");
+    until("it says what it remembers", || status(&node)["asOf"].is_string());
+    let said = status(&node);
+    assert_eq!((&said["ipam"]["pools"], said["ipam"].get("blocks")), (&2.into(), None), "{said}");
+    assert!(said["routes"]["count"].as_u64() >= Some(4), "{said}");
+    assert_eq!(said["filter"]["count"], 2, "{said}");
+    let said = String::from_utf8(node.margay(&["status"]).output().unwrap().stdout).unwrap();
+    for line in [
+        "IPAM       !  2 pools, blocks not known yet, 2 in reserve; as of 20",
+        " in the kernel, left as it is until the datastore answers",
+        "FILTER     !  2 interfaces, left as it is until the datastore answers",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
     let third = node.must("ADD", "third", 2);
     assert_different([&first, &second, &third]);
     assert!(can_ping(&node, "c1", &address(&third)) && can_ping(&node, "c2", &address(&first)));

@@ -39,6 +39,102 @@ fn a_plan_changes_nothing_and_a_second_run_finds_nothing_to_do() {
 }
 
 #[test]
+fn status_says_what_to_type_next_however_the_host_was_set_up() {
+    let Some(world) = World::new() else { return };
+    world.margay("status").says(2, &["no agent runs here", "fix: margay setup "]);
+    world.margay("").says(0, &["none runs here      (margay setup --plan)"]);
+    world.margay("setup").says(0, &[]);
+    let by_hand =
+        "fix: env \"MARGAY_STORE=/var/lib/margay/store.db\" /usr/local/bin/margay agent --node h1";
+    world.margay("status").says(2, &["no agent runs here", by_hand]);
+    world.shell("mkdir -p /run/systemd/system");
+    let enable = "systemctl daemon-reload && systemctl enable --now margay.service";
+    world.margay("status").says(2, &[&format!("fix: {enable}\n")]);
+    world.margay("").says(0, &["✗ no agent runs here", enable]);
+    world.shell(
+        "cd /etc/systemd/system; mkdir -p multi-user.target.wants; \
+                 ln -s ../margay.service multi-user.target.wants/",
+    );
+    world.margay("status").says(2, &["fix: systemctl restart margay.service "]);
+    world.shell("rm -r /etc/systemd/system/multi-user.target.wants");
+
+    world.margay("setup --no-agent").says(0, &[]);
+    let said =
+        ["✓ fine on h1: set up without an agent", "; 0 sandboxes", "next: podman run --network"];
+    world.margay("status").says(0, &said);
+    let status = world.json(&[env!("CARGO_BIN_EXE_margay"), "status", "-o", "json"]);
+    assert_eq!(status["status"], "fine", "{status}");
+    assert!(status["sandboxes"].is_object() && status.get("store").is_none(), "{status}");
+    world.margay("sandboxes").says(0, &["no sandboxes on h1"]);
+    world.margay("").says(0, &["none, as set up; 0 sandboxes"]);
+    world.shell("rm /etc/cni/net.d/10-margay.conflist");
+    let said = ["10-margay.conflist is missing", "MG-SETUP-001", "fix: margay setup --no-agent"];
+    world.margay("status").says(2, &said);
+}
+
+#[test]
+fn nothing_that_stands_in_the_place_of_a_file_holds_setting_up_or_removing_up() {
+    let Some(world) = World::new() else { return };
+    world.margay("setup").says(0, &[]);
+    let places = [
+        "/etc/cni/net.d/10-margay.conflist",
+        "/etc/systemd/system/margay.service",
+        "/usr/local/bin/margay",
+        "/usr/lib/cni/calico",
+        "/var/lib/margay/agent",
+    ];
+    let bounded = |words: &str| {
+        let program = env!("CARGO_BIN_EXE_margay");
+        let words = ["timeout", "60", program].into_iter().chain(words.split(' '));
+        world.run(&words.collect::<Vec<_>>())
+    };
+    for path in places {
+        for (make, what) in [
+            (format!("mkfifo {path}"), "a named pipe"),
+            (format!("mkdir {path}"), "a folder"),
+            (format!("ln -s {path} {path}"), ""),
+            (format!("mknod {path} c 1 5"), "a device"),
+        ] {
+            world.shell(
+                &format!("mv {path} /layer-kept; {make}").replace("/layer-kept", "/run/kept"),
+            );
+            let said =
+                [&format!("{path}: {what}"), "files of others stand in the way", "--replace"];
+            bounded("setup").says(2, &said);
+            bounded("remove --plan").says(1, &["to be removed"]);
+            world.shell(&format!("rm -r {path}; mv /run/kept {path}"));
+        }
+    }
+    let receipt = "/etc/margay/setup.json";
+    for command in ["setup", "remove --plan", "status"] {
+        world.shell(&format!("mv {receipt} /run/kept; mkfifo {receipt}"));
+        let done = bounded(command);
+        assert_eq!(done.code, 2, "{command}: {done:?}");
+        if command != "status" {
+            done.says(2, &[&format!("{receipt}: a named pipe stands there"), "move it away"]);
+        }
+        world.shell(&format!("rm {receipt}; mv /run/kept {receipt}"));
+    }
+    world.margay("setup").says(0, &["nothing to do"]);
+}
+
+#[test]
+fn what_cannot_be_removed_is_counted_once() {
+    let Some(world) = World::new() else { return };
+    world.shell(
+        "mkdir -p /var/lib/margay /run/margay; mount -t tmpfs tmpfs /var/lib/margay; \
+                 mount -t tmpfs tmpfs /run/margay",
+    );
+    world.margay("setup --no-agent").says(0, &[]);
+    let removed = world.margay("remove --yes --purge");
+    let removed = removed.says(1, &["! 2 of ", "/var/lib/margay: it is a mount point; umount "]);
+    assert_eq!(removed.out.matches("it is a mount point").count(), 2, "{removed:?}");
+    world.margay("remove --yes --purge").says(1, &["! 2 of 2 could not be removed\n"]);
+    world.shell("umount /var/lib/margay /run/margay");
+    world.margay("remove --yes --purge").says(0, &["✓ margay is removed"]);
+}
+
+#[test]
 fn files_of_others_are_put_aside_only_when_told_and_come_back() {
     let Some(world) = World::new() else { return };
     world.shell("mkdir -p /opt/cni/bin && echo theirs > /opt/cni/bin/calico");

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use kernel::Result;
 use kernel::nft::{Batch, Chain, Element, Key, Nft, TableId};
 
-use super::ruleset::{Filled, INET, Ruleset};
+use super::ruleset::{Filled, INET, PORTS, Ruleset};
 use super::tables;
 
 /// What is gone: interfaces and addresses that nobody has any more.
@@ -35,6 +35,16 @@ pub(super) fn read(nft: &mut Nft) -> Result<Ruleset> {
         }
     }
     Ok(ruleset)
+}
+
+/// How many interfaces the kernel's tables know, as they stand.
+pub(super) fn n_interfaces(nft: &mut Nft) -> Result<usize> {
+    let table = &tables()[INET].id;
+    let sets = nft.sets(table)?;
+    match sets.iter().find(|set| set.name == PORTS) {
+        Some(set) => Ok(nft.elements(table, set)?.len()),
+        None => Ok(0),
+    }
 }
 
 impl Ruleset {

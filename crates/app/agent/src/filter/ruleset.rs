@@ -47,6 +47,9 @@ pub(super) struct Filled {
 pub(super) const INET: usize = 0;
 const ARP: usize = 1;
 
+/// The map from interfaces to the chains of what reaches them.
+pub(super) const PORTS: &str = "to";
+
 impl Ruleset {
     pub(super) fn of(filter: &Filter) -> Self {
         let mut ruleset = Self { sets: BTreeMap::new(), chains: BTreeMap::new() };
@@ -97,7 +100,7 @@ impl Ruleset {
         self.put(INET, Set::new("source4", &v4), source4);
         self.put(INET, Set::new("source6", &v6), source6);
         self.put(INET, Set::new("senders", &named), senders);
-        self.put(INET, Set::new("to", &named).to_verdicts(), to);
+        self.put(INET, Set::new(PORTS, &named).to_verdicts(), to);
         for (access, chain) in names {
             let rules = access_rules(&chain, access);
             self.chains.insert(chain, rules);
@@ -214,7 +217,7 @@ fn chains(filter: &Filter) -> BTreeMap<String, Vec<Rule>> {
 /// Where an interface with these addresses must be: table, set and key.
 pub(super) fn membership(interface: &str, addresses: &[IpAddr]) -> Vec<(usize, &'static str, Key)> {
     let name = Key::link_name(interface);
-    let mut places = vec![(INET, "to", name.clone())];
+    let mut places = vec![(INET, PORTS, name.clone())];
     for address in addresses {
         let pair = Key::concatenation(&[name.clone(), Key::address(*address)]);
         let set = if address.is_ipv4() { "source4" } else { "source6" };
@@ -355,7 +358,7 @@ fn forward() -> Vec<Rule> {
             .counted()
             .verdict(Verdict::Drop)
             .comment("the sandbox may not send"),
-        rule().when(OUT, PREFIX).dispatch(OUT, "to"),
+        rule().when(OUT, PREFIX).dispatch(OUT, PORTS),
         rule().when(OUT, PREFIX).counted().verdict(Verdict::Drop).comment("not yet committed"),
     ]
 }

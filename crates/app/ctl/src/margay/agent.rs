@@ -9,7 +9,9 @@ use host::protocol::{self, Inquiry};
 use host::report::{Finding, Severity};
 use serde::Deserialize;
 
+use super::advice;
 use super::failure::Failure;
+use super::setup::layout::Layout;
 
 /// How long an agent may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,14 +73,30 @@ impl Agent {
         }
     }
 
+    /// How a host is that has no agent because it was set up so; none if it should have one.
+    pub(crate) fn does_without(&self) -> Option<Layout> {
+        let is_silent = || !self.socket().exists();
+        advice::layout(&self.run_dir).filter(|layout| layout.unit.is_none() && is_silent())
+    }
+
+    /// The command that brings an agent up here.
+    fn start(&self) -> String {
+        match advice::layout(&self.run_dir) {
+            Some(layout) => advice::start(&layout),
+            None if self.run_dir.as_os_str() == DEFAULT_RUN_DIR => {
+                "margay setup      (margay setup --plan says what it would do)".to_owned()
+            }
+            None => format!(
+                "margay agent --run-dir {} …      (see margay agent --help)",
+                self.run_dir.display()
+            ),
+        }
+    }
+
     fn silence(&self, error: &io::Error) -> Silence {
         use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied, TimedOut, WouldBlock};
         let socket = self.socket().display().to_string();
-        let start = match self.run_dir.as_os_str() == DEFAULT_RUN_DIR {
-            true => "margay agent --node NAME --address ADDRESS/LENGTH".to_owned(),
-            false => format!("margay agent --run-dir {} …", self.run_dir.display()),
-        };
-        let help = format!("{start}      (see margay agent --help)");
+        let help = self.start();
         let (what, fix) = match error.kind() {
             NotFound => (format!("no agent runs here, there is no socket {socket}"), help),
             ConnectionRefused => (format!("no agent runs here, nobody listens at {socket}"), help),

@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use host::protocol::Inquiry;
 use host::report::{Sandbox, Sandboxes};
 
+use super::advice;
 use super::agent::Agent;
 use super::arguments::Structured;
 use super::failure::Failure;
@@ -31,7 +32,10 @@ pub(crate) enum Shape {
 
 /// The command.
 pub(crate) fn run(terminal: Terminal, arguments: &SandboxesArguments) -> Result<bool, Failure> {
-    let answer: Sandboxes = arguments.agent.ask(&Inquiry::Sandboxes)?;
+    let answer: Sandboxes = match arguments.agent.does_without() {
+        Some(layout) => advice::sandboxes(&layout),
+        None => arguments.agent.ask(&Inquiry::Sandboxes)?,
+    };
     let format = match arguments.output {
         Some(Shape::Json) => Structured::Json,
         Some(Shape::Yaml) => Structured::Yaml,

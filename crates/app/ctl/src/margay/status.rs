@@ -4,13 +4,15 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use host::protocol::Inquiry;
-use host::report::{Finding, Severity, Status};
+use host::report::{Applied, Finding, Severity, Status};
 use serde_json::Value;
 use text::words::count;
 
+use super::advice;
 use super::agent::{Agent, ago};
 use super::arguments::Format;
 use super::failure::{BROKEN, DIFFERENT, Failure};
+use super::setup::layout::Layout;
 use super::structured;
 use super::terminal::{Mark, Terminal, printable_line};
 
@@ -27,6 +29,9 @@ pub(crate) struct StatusArguments {
 
 /// The command; the exit code.
 pub(crate) fn run(terminal: Terminal, arguments: &StatusArguments) -> Result<u8, Failure> {
+    if let Some(layout) = arguments.agent.does_without() {
+        return alone(terminal, arguments, &layout);
+    }
     let (status, is_answered) = match arguments.agent.ask::<Status>(&Inquiry::Status) {
         Ok(status) => (status, true),
         Err(silence) => {
@@ -36,27 +41,53 @@ pub(crate) fn run(terminal: Terminal, arguments: &StatusArguments) -> Result<u8,
     };
     let text = match (arguments.format.output, is_answered) {
         (Some(format), true) => structured(format, &value(&status)?),
-        (Some(format), false) => structured(format, &unanswered(&status)?),
+        (Some(format), false) => structured(format, &without(&status, &[])?),
         (None, true) => screen(terminal, &status),
         (None, false) => silence(terminal, &status.findings),
     };
     terminal.page(&text)?;
-    Ok(match status.status {
+    Ok(exit_code(status.status))
+}
+
+fn exit_code(severity: Severity) -> u8 {
+    match severity {
         Severity::Fine => 0,
         Severity::Degraded => DIFFERENT,
         Severity::Broken => BROKEN,
-    })
+    }
+}
+
+/// The answer of a host that was set up to do without an agent.
+fn alone(terminal: Terminal, arguments: &StatusArguments, layout: &Layout) -> Result<u8, Failure> {
+    let status = advice::status(layout);
+    let text = match arguments.format.output {
+        Some(format) => structured(format, &without(&status, &["node", "sandboxes"])?),
+        None if !status.findings.is_empty() => silence(terminal, &status.findings),
+        None => format!(
+            "{} fine on {}: set up without an agent, each call of the plugin does the work \
+             itself; {}\nnext: podman run --network {} IMAGE      (margay setup adds an agent, \
+             which repairs what others break)\n",
+            terminal.mark(Mark::Fine),
+            status.node,
+            count(status.sandboxes.values().sum(), "sandbox"),
+            layout.network
+        ),
+    };
+    terminal.page(&text)?;
+    Ok(exit_code(status.status))
 }
 
 fn value(status: &Status) -> Result<Value, Failure> {
     serde_json::to_value(status).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// What nobody said is not there: zeros would be lies.
-fn unanswered(status: &Status) -> Result<Value, Failure> {
+/// The verdict, and these fields. What nobody said is not there: zeros would be lies.
+fn without(status: &Status, known: &[&str]) -> Result<Value, Failure> {
     let mut value = value(status)?;
     if let Some(object) = value.as_object_mut() {
-        object.retain(|name, _| name == "status" || name == "findings");
+        object.retain(|name, _| {
+            name == "status" || name == "findings" || known.contains(&name.as_str())
+        });
     }
     Ok(value)
 }
@@ -64,7 +95,11 @@ fn unanswered(status: &Status) -> Result<Value, Failure> {
 /// The line for bare `margay`; none if nothing says that there is an agent.
 pub(crate) fn line(terminal: Terminal) -> Option<String> {
     let agent = Agent::usual();
-    if !agent.socket().exists() {
+    if let Some(layout) = agent.does_without() {
+        let n = advice::sandboxes(&layout).sandboxes.len();
+        return Some(format!("none, as set up; {}", count(n, "sandbox")));
+    }
+    if !agent.socket().exists() && advice::layout(&agent.run_dir).is_none() {
         return None;
     }
     Some(match agent.ask::<Status>(&Inquiry::Status) {
@@ -75,7 +110,10 @@ pub(crate) fn line(terminal: Terminal) -> Option<String> {
             let since = ago(&status.since);
             format!("running {since}, {}, status {mark} {verdict}", count(n, "sandbox"))
         }
-        Err(silence) => format!("{} {}", terminal.mark(Mark::Broken), silence.what),
+        Err(silence) => {
+            let mark = terminal.mark(Mark::Broken);
+            format!("{mark} {}      ({})", silence.what, silence.fix)
+        }
     })
 }
 
@@ -103,9 +141,9 @@ fn screen(terminal: Terminal, status: &Status) -> String {
         let (cause, mark) = (&finding.cause, mark_of(finding.severity));
         let _ = writeln!(text, "{cause:<10} {mark}  {problem:<longest$}  {}", finding.code);
     }
-    for (cause, detail) in details(status) {
+    for (cause, severity, detail) in details(status) {
         if !status.findings.iter().any(|finding| finding.cause == cause) {
-            let _ = writeln!(text, "{cause:<10} {}  {detail}", mark_of(Severity::Fine));
+            let _ = writeln!(text, "{cause:<10} {}  {detail}", mark_of(severity));
         }
     }
     let mut fixes: Vec<(&str, &str)> = Vec::new();
@@ -147,8 +185,9 @@ fn verdict(status: &Status) -> String {
     }
 }
 
-/// What there is to say about each part when it is fine.
-fn details(status: &Status) -> [(&'static str, String); 5] {
+/// What there is to say about each part when nothing is wrong with it. What is said from memory is
+/// not said to be fine.
+fn details(status: &Status) -> [(&'static str, Severity, String); 5] {
     let repaired = |n: u64| match n {
         0 => String::new(),
         n => format!(", {n} repaired (margay events)"),
@@ -168,23 +207,49 @@ fn details(status: &Status) -> [(&'static str, String); 5] {
         phases.concat()
     );
     let store = format!("{}, revision {}", status.store.place, status.store.revision);
+    let fresh = if status.as_of.is_some() { Severity::Degraded } else { Severity::Fine };
+    let applied = |part: &Applied| match (&status.as_of, part.is_applied) {
+        (Some(_), false) => (Severity::Degraded, ", left as it is until the datastore answers"),
+        _ => (Severity::Fine, ""),
+    };
+    let (routes_stand, left) = applied(&status.routes);
     let routes = &status.routes;
-    let routes = format!("{} in the kernel{}", routes.count, repaired(routes.repaired));
+    let routes = format!("{} in the kernel{}{left}", routes.count, repaired(routes.repaired));
+    let (filter_stands, left) = applied(&status.filter);
+    let filter = &status.filter;
+    let filter = format!("{}{}{left}", count(filter.count, "interface"), repaired(filter.repaired));
+    [
+        ("AGENT", Severity::Fine, agent),
+        ("STORE", Severity::Fine, store),
+        ("IPAM", fresh, addresses(status)),
+        ("ROUTES", routes_stand, routes),
+        ("FILTER", filter_stands, filter),
+    ]
+}
+
+/// The addresses of the node, and as of when if not of now.
+fn addresses(status: &Status) -> String {
+    let reserve = match status.ipam.reserve {
+        0 => String::new(),
+        n => format!(", {n} in reserve"),
+    };
     let ipam = match (status.ipam.pools, status.ipam.blocks) {
+        (_, _) if status.as_of.as_deref() == Some("") => {
+            return "not known: the datastore has never answered here".to_owned();
+        }
         (0, _) => "no pools".to_owned(),
-        (_, 0) => "no block yet, the first sandbox claims one".to_owned(),
-        (_, blocks) => {
-            let (used, all) = (status.ipam.used, status.ipam.addresses);
-            let reserve = match status.ipam.reserve {
-                0 => String::new(),
-                n => format!(", {n} in reserve"),
-            };
+        (pools, None) => format!("{}, blocks not known yet{reserve}", count(pools, "pool")),
+        (_, Some(0)) => "no block yet, the first sandbox claims one".to_owned(),
+        (_, Some(blocks)) => {
+            let used = status.ipam.used.unwrap_or_default();
+            let all = status.ipam.addresses.unwrap_or_default();
             format!("{used}/{all} addresses in {}{reserve}", count(blocks, "block"))
         }
     };
-    let filter = &status.filter;
-    let filter = format!("{}{}", count(filter.count, "interface"), repaired(filter.repaired));
-    [("AGENT", agent), ("STORE", store), ("IPAM", ipam), ("ROUTES", routes), ("FILTER", filter)]
+    match &status.as_of {
+        Some(time) => format!("{ipam}; as of {time}, {} ago", ago(time)),
+        None => ipam,
+    }
 }
 
 fn mark(severity: Severity) -> Mark {

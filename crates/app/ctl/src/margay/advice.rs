@@ -1,0 +1,78 @@
+//! What to type where no agent answers: how this host was set up says it.
+
+use std::path::Path;
+
+use host::file;
+use host::journal;
+use host::report::{self, Finding, Sandbox, Sandboxes, Severity, Status};
+
+use super::setup::item::Standing;
+use super::setup::layout::{Layout, Root};
+
+/// The most that is read of a unit.
+const UNIT_MAX: u64 = 1 << 20;
+
+/// How the host was set up for the agent that should answer in this folder; none if it was not.
+pub(crate) fn layout(run_dir: &Path) -> Option<Layout> {
+    // A receipt that cannot be read says nothing; `margay setup` names what is wrong with it.
+    let layout = Layout::read(&Root::at(Path::new("/"))).ok().flatten();
+    layout.filter(|layout| layout.run_dir == run_dir)
+}
+
+/// The command that brings the agent of a host up.
+pub(crate) fn start(layout: &Layout) -> String {
+    let Some(unit) = layout.unit.as_deref().filter(|unit| unit.exists()) else {
+        return "margay setup".to_owned();
+    };
+    let name = unit.file_name().unwrap_or_default().to_string_lossy();
+    if !Path::new("/run/systemd/system").exists() {
+        return by_hand(unit).unwrap_or_else(|| "margay setup".to_owned());
+    }
+    let wants = unit.with_file_name("multi-user.target.wants");
+    match wants.join(&*name).exists() {
+        true => format!("systemctl restart {name}      (journalctl -u {name} says why it ended)"),
+        false => format!("systemctl daemon-reload && systemctl enable --now {name}"),
+    }
+}
+
+/// The command of a unit, for a host whose service manager is another one.
+fn by_hand(unit: &Path) -> Option<String> {
+    let text = String::from_utf8(file::read_linked(unit, UNIT_MAX).ok()?).ok()?;
+    let command = text.lines().find_map(|line| line.strip_prefix("ExecStart="))?;
+    // `env` takes each as the unit has it, in quotes.
+    let environment = text.lines().filter_map(|line| line.strip_prefix("Environment="));
+    let words: Vec<&str> = std::iter::once("env").chain(environment).chain([command]).collect();
+    Some(words.join(" "))
+}
+
+/// How a host is that was set up to do without an agent.
+pub(crate) fn status(layout: &Layout) -> Status {
+    let records = journal::read(&layout.state_dir.join("sandboxes"));
+    let missing = layout
+        .bare_items()
+        .into_iter()
+        .filter(|item| matches!(item.standing(&Root::at(Path::new("/"))), Ok(Standing::Missing)));
+    let findings: Vec<Finding> = missing
+        .map(|item| Finding {
+            code: "MG-SETUP-001".to_owned(),
+            severity: Severity::Broken,
+            cause: "SETUP".to_owned(),
+            problem: format!("{} is missing", item.path().display()),
+            fix: "margay setup --no-agent".to_owned(),
+        })
+        .collect();
+    Status {
+        status: if findings.is_empty() { Severity::Fine } else { Severity::Broken },
+        node: layout.node.clone(),
+        sandboxes: report::by_phase(&records),
+        findings,
+        ..Status::default()
+    }
+}
+
+/// The sandboxes of such a host.
+pub(crate) fn sandboxes(layout: &Layout) -> Sandboxes {
+    let records = journal::read(&layout.state_dir.join("sandboxes"));
+    let sandboxes = records.into_iter().map(Sandbox::from).collect();
+    Sandboxes { node: layout.node.clone(), sandboxes }
+}
