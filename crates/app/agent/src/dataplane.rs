@@ -96,10 +96,15 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
         Ok(Told::Lost) | Err(_) => node.recall(&known),
     }
     upkeep::start(&node)?;
+    let before = node.journal.all();
     for failure in node.recover() {
         say(&format!("to be tried again: {failure}"));
-        node.events.note("failed", &format!("{failure}; to be tried again"));
+        // That the datastore is lost was noted already.
+        if node.outage().is_none() {
+            node.events.note("failed", &format!("{failure}; to be tried again"));
+        }
     }
+    notes::left(&node, &before);
     serve::settle_tickets(&node);
     keeper::start(&node, &arguments.address)?;
     let listener = server::inherited()?;
@@ -136,6 +141,7 @@ enum Told {
 fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
     let mut watch = node.store().watch("/calico/");
     let (mut is_in_sync, mut is_first) = (false, true);
+    let mut said = String::new();
     loop {
         let mut next = watch.next(Duration::from_secs(1));
         let mut has_news = false;
@@ -159,10 +165,16 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
                     newest = newest.max(revision);
                     is_in_sync = true;
                     has_news = true;
+                    said.clear();
                 }
                 Event::Disconnected { endpoint, error, .. } => {
                     node.health.disconnected(&node.events, &endpoint, &error);
-                    say(&format!("the datastore at {endpoint} does not answer: {error}"));
+                    // It is tried again every few seconds, for hours.
+                    let line = format!("the datastore at {endpoint} does not answer: {error}");
+                    if line != said {
+                        say(&line);
+                        said = line;
+                    }
                     let _ = tell.send(Told::Lost);
                 }
             }

@@ -5,12 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use host::events::Events;
+use host::events::{Event, Events, Wanted};
 use intent::Dispute;
 use net::Cidr;
 
 use crate::disk::Unwritable;
 use crate::finding::{Finding, Severity};
+
+/// The sorts of events by which one knows whether the datastore is lost, and how the text of the
+/// first begins.
+const LOST: &str = "lost";
+const BACK: &str = "back";
+const LOST_STORE: &str = "the datastore at ";
 
 /// How many routes an event names.
 const NAMED_MAX: usize = 5;
@@ -29,6 +35,9 @@ pub(crate) struct Vitals {
     /// Since when it is, or is not.
     pub(crate) connection_since: SystemTime,
     pub(crate) store_problem: Option<String>,
+    /// When an earlier run of the agent noted that the datastore is lost, if it has not been back
+    /// since.
+    lost_before: Option<String>,
     /// Whether the watch stands: everything was read, and changes arrive.
     is_watching: bool,
     /// Why the node is not in the datastore yet.
@@ -63,6 +72,14 @@ pub(crate) enum Registration {
     Done,
 }
 
+/// When the datastore was lost, if the events say that it has not been back since.
+pub(crate) fn lost_before(events: &Events) -> Option<String> {
+    let all = events.read(&Wanted::default());
+    let is_lost = |event: &Event| event.sort == LOST && event.text.starts_with(LOST_STORE);
+    let last = all.into_iter().rev().find(|event| event.sort == BACK || is_lost(event));
+    last.filter(is_lost).map(|event| event.time)
+}
+
 /// How a change of the kernel went.
 #[derive(Debug)]
 pub(crate) struct Flushed<'a> {
@@ -80,12 +97,13 @@ pub(crate) struct Flushed<'a> {
 
 impl Health {
     /// Nothing has happened yet.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(lost_before: Option<String>) -> Self {
         let started = SystemTime::now();
         let vitals = Vitals {
             is_connected: false,
             connection_since: started,
             store_problem: None,
+            lost_before,
             is_watching: false,
             registration: Registration::Waiting,
             revision: 0,
@@ -271,17 +289,21 @@ impl Vitals {
         if self.is_connected {
             self.connection_since = SystemTime::now();
         }
-        if self.store_problem.is_none() {
-            events.note("lost", &format!("the datastore at {place} does not answer: {error}"));
+        // One outage is one event, however often the agent starts meanwhile.
+        if self.store_problem.is_none() && self.lost_before.is_none() {
+            events.note(LOST, &format!("{LOST_STORE}{place} does not answer: {error}"));
         }
         self.is_connected = false;
         self.store_problem = Some(error.to_owned());
     }
 
     fn back(&mut self, events: &Events) {
-        if self.store_problem.is_some() {
+        if let Some(time) = self.lost_before.take() {
+            let text = format!("the datastore answers again; it was lost at {time}");
+            events.note(BACK, &text);
+        } else if self.store_problem.is_some() {
             let away = self.connection_since.elapsed().unwrap_or_default().as_secs();
-            events.note("back", &format!("the datastore answers again after {away} s"));
+            events.note(BACK, &format!("the datastore answers again after {away} s"));
         }
         self.is_connected = true;
         self.store_problem = None;
@@ -369,7 +391,7 @@ impl Finding {
 
 #[cfg(test)]
 mod tests {
-    use host::events::{Wanted, read};
+    use host::events::read;
 
     use super::*;
 
@@ -377,7 +399,7 @@ mod tests {
     fn what_stays_is_noted_once_and_what_ends_is_noted_too() {
         let folder = tempfile::tempdir().unwrap();
         let events = Events::open(folder.path().join("events.jsonl"));
-        let health = Health::new();
+        let health = Health::new(None);
         let bad = BTreeMap::from([("/calico/x".to_owned(), vec!["spec: wrong".to_owned()])]);
         let flush = |problem: Option<&str>, quarantined: &BTreeMap<String, Vec<String>>| {
             let (routes, problem) = (Vec::new(), problem.map(str::to_owned));

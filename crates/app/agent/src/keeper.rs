@@ -11,7 +11,7 @@ use crate::dataplane::Error;
 use crate::health::Registration;
 use crate::node::Node;
 use crate::supervisor::say;
-use crate::{register, serve};
+use crate::{notes, register, serve};
 
 /// How often.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -35,9 +35,11 @@ pub(crate) fn start(node: &Arc<Node>, addresses: &[Cidr]) -> io::Result<()> {
             node.keep_settings();
             node.look_at_disk();
             if node.is_steady(REST) {
+                let before = node.journal.matching(|record| record.phase.is_leaving());
                 for failure in node.retry() {
                     say(&format!("to be tried again: {failure}"));
                 }
+                notes::left(&node, &before);
                 node.settle_all();
                 node.keep_stock();
             }

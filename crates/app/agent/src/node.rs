@@ -22,7 +22,7 @@ use store::ipam::Driver;
 
 use crate::filter::{Absent, FilterTable};
 use crate::finding::Finding;
-use crate::health::{Flushed, Health, Registration};
+use crate::health::{self, Flushed, Health, Registration};
 use crate::memory::Memory;
 use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
@@ -160,6 +160,8 @@ impl Node {
             findings: Vec::new(),
             ahead: BTreeMap::new(),
         };
+        let has_agent = settings.agent_socket.is_some();
+        let lost_before = has_agent.then(|| health::lost_before(&events)).flatten();
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             name: settings.name.clone(),
@@ -169,7 +171,7 @@ impl Node {
             turns: Turns::default(),
             orders: Orders::default(),
             events,
-            health: Health::new(),
+            health: Health::new(lost_before),
             motions: Motions::default(),
             gate: Gate::new(n_cores * 2),
             in_use: Mutex::new(None),

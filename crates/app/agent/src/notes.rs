@@ -42,13 +42,13 @@ pub(crate) fn around<T>(
     let is_in = |record: &Record, all: &[Record]| {
         all.iter().any(|it| it.identity == record.identity && it.phase == record.phase)
     };
+    let was_leaving = |record: &Record| {
+        before.iter().any(|it| it.identity == record.identity && it.phase.is_leaving())
+    };
     for record in after.iter().filter(|record| !is_in(record, &before)) {
         match record.phase {
             Phase::Ready => node.events.note("added", &spoken(record)),
-            Phase::Leaving | Phase::Releasing => {
-                let text = format!("{}: gone, still to be released", spoken(record));
-                node.events.note("waiting", &text);
-            }
+            _ if record.phase.is_leaving() && !was_leaving(record) => waiting(node, record),
             _ => {}
         }
     }
@@ -61,6 +61,24 @@ pub(crate) fn around<T>(
         node.events.note("failed", &format!("{} of {who}: {failure}", call.command.name()));
     }
     result
+}
+
+/// Notes what has become of sandboxes that nobody asked for.
+pub(crate) fn left(node: &Node, before: &[Record]) {
+    for record in before {
+        match node.journal.get(&record.identity) {
+            None => node.events.note("removed", &spoken(record)),
+            Some(now) if now.phase.is_leaving() && !record.phase.is_leaving() => {
+                waiting(node, &now);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+fn waiting(node: &Node, record: &Record) {
+    let text = format!("{}: gone, still to be released", spoken(record));
+    node.events.note("waiting", &text);
 }
 
 /// A file that was put aside, because it says nothing that can be used.
@@ -111,5 +129,9 @@ pub(crate) fn spoken(record: &Record) -> String {
     let addresses: Vec<String> =
         record.addresses.iter().map(|held| held.network.address().to_string()).collect();
     let interface = &record.wiring.host_interface;
-    format!("{who}, {} on {interface}, network {}", addresses.join(", "), record.network)
+    let addresses = match addresses.is_empty() {
+        true => "no address".to_owned(),
+        false => addresses.join(", "),
+    };
+    format!("{who}, {addresses} on {interface}, network {}", record.network)
 }

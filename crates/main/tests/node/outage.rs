@@ -98,8 +98,7 @@ fn an_agent_starts_without_the_datastore_and_pods_keep_talking() {
     let refused = refusal(node.call("ADD", "third", 2, ""));
     assert_eq!(refused["code"], 11, "{refused}");
     assert_eq!(node.journal().len(), 2, "nothing is left of it");
-    let events = node.margay(&["events", "lost"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&events.stdout).contains("does not answer"), "{events:?}");
+    assert!(events(&node, "lost").contains("does not answer"));
     assert!(is_known_to_kernel(&node, &interface("second")));
     ping.assert_none_lost();
 
@@ -113,9 +112,25 @@ fn an_agent_starts_without_the_datastore_and_pods_keep_talking() {
     assert_eq!(node.journal().len(), 2, "a ticket is left");
     assert!(is_known_to_kernel(&node, &interface("first")));
 
+    let count = |sort: &str| {
+        let told = events(&node, sort);
+        told.lines().filter(|line| line.contains(" the datastore a")).count()
+    };
+    assert_eq!(
+        count("lost"),
+        count("back") + 1,
+        "an outage is lost once: {}",
+        events(&node, "lost")
+    );
+    let waiting = events(&node, "waiting");
+    assert_eq!(waiting.matches("container second eth0").count(), 1, "{waiting}");
+    assert!(!events(&node, "failed").contains("to be tried again"), "{}", events(&node, "failed"));
+
     node.etcd.as_mut().unwrap().run();
     until("the ticket is cashed", || node.journal().len() == 1);
     until("all is well again", || status(&node)["status"] == "fine");
+    until("it is said who left", || events(&node, "removed").contains("container second eth0"));
+    assert!(events(&node, "back").contains("the datastore answers again; it was lost at 20"));
     assert_eq!(node.allocated().len(), 2, "{:?}", node.allocated());
     node.must("CHECK", "first", 0);
     node.must("DEL", "first", 0);
