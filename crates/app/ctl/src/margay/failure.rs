@@ -183,7 +183,9 @@ impl From<store::Error> for Failure {
 
 /// Whether what answered a greeting in TLS did so in something else.
 fn speaks_plain(outage: &store::Outage) -> bool {
-    let signs = ["InvalidContentType", "tls handshake eof"];
+    // Who does not understand a greeting answers in plain text, or hangs up; which of it arrives
+    // first is chance.
+    let signs = ["InvalidContentType", "tls handshake eof", "Connection reset", "Broken pipe"];
     outage.endpoint.starts_with("https://") && signs.iter().any(|sign| outage.reason.contains(sign))
 }
 
