@@ -9,6 +9,7 @@ use ipam::{Next, Outcome, Planned, Planner, Pursuit, Release, View};
 use sandbox::claim::{self, Order, endpoint_key};
 use sandbox::course::{Act, Outage, Performed};
 use sandbox::failure::{Code, Failure};
+use sandbox::ghost;
 use sandbox::identity::{Identity, Workload};
 use sandbox::life::{Owed, Phase, Record, Step};
 use sandbox::reclaim;
@@ -325,9 +326,10 @@ impl Node {
         pursuit: &mut Pursuit<()>,
         around: &mut Surroundings<'_>,
     ) -> Advanced {
+        let name = self.name.clone();
         let plan = |planner: &mut Planner<'_>| -> Planned<()> {
             match leftover {
-                Leftover::Endpoint { key, .. } => planner.delete(key),
+                Leftover::Endpoint { key, .. } => ghost::remove(planner, key, &name).map(drop),
                 Leftover::Addresses { handle, addresses } => {
                     let release = |(address, sequence): (&IpAddr, &Option<u64>)| Release {
                         address: address.to_string(),

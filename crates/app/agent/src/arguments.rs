@@ -37,6 +37,10 @@ pub(crate) struct Arguments {
     /// 0 for none
     #[arg(long, value_name = "N", env = "MARGAY_RESERVE", default_value_t = 4)]
     pub(crate) reserve: usize,
+    /// How many seconds apart to look for sandboxes whose container is gone and for endpoints
+    /// without a sandbox; they go when two looks have found them. 0 for never
+    #[arg(long, value_name = "SECONDS", env = "MARGAY_JOIN_EVERY", default_value_t = 60)]
+    pub(crate) join_every: u64,
     /// Serves the socket on standard input, for the supervisor of this process number
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) dataplane: Option<i32>,

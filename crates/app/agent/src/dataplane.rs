@@ -12,6 +12,7 @@ use store::Event;
 
 use crate::arguments::Arguments;
 use crate::filter::TABLE;
+use crate::leftovers::Looks;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
 use crate::{http, keeper, notes, register, serve, server, upkeep};
@@ -106,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     }
     notes::left(&node, &before);
     serve::settle_tickets(&node);
-    keeper::start(&node, &arguments.address)?;
+    keeper::start(&node, &arguments.address, Looks::new(arguments.join_every))?;
     let listener = server::inherited()?;
     register::ready();
     notes::started(&node);

@@ -1,5 +1,6 @@
 //! What the agent sees to by itself, again and again: that the datastore is asked whether it
-//! answers, knows the node, hears of what happened without it, and is remembered.
+//! answers, knows the node, hears of what happened without it, and is remembered; and that nothing
+//! is left over.
 
 use std::io;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use net::Cidr;
 
 use crate::dataplane::Error;
 use crate::health::Registration;
+use crate::leftovers::Looks;
 use crate::node::Node;
 use crate::supervisor::say;
 use crate::{notes, register, serve};
@@ -21,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(2);
 
 /// Starts to see to it.
-pub(crate) fn start(node: &Arc<Node>, addresses: &[Cidr]) -> io::Result<()> {
+pub(crate) fn start(node: &Arc<Node>, addresses: &[Cidr], mut looks: Looks) -> io::Result<()> {
     let (node, addresses) = (Arc::clone(node), addresses.to_vec());
     std::thread::Builder::new().name("keeper".into()).spawn(move || {
         loop {
@@ -42,6 +44,7 @@ pub(crate) fn start(node: &Arc<Node>, addresses: &[Cidr]) -> io::Result<()> {
                 notes::left(&node, &before);
                 node.settle_all();
                 node.keep_stock();
+                node.join(&mut looks);
             }
             node.remember();
         }

@@ -15,6 +15,7 @@ mod gates;
 mod health;
 mod http;
 mod keeper;
+mod leftovers;
 mod memory;
 mod metrics;
 mod motion;

@@ -351,7 +351,7 @@ impl Node {
         Ok(if is_taken { identity.spare_host_interface() } else { usual })
     }
 
-    fn take_down(&self, record: Record) -> Result<(), Failure> {
+    pub(crate) fn take_down(&self, record: Record) -> Result<(), Failure> {
         self.run(Course::down(record, self.has_agent()), None)
     }
 

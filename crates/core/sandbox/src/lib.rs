@@ -9,6 +9,7 @@ pub mod call;
 pub mod claim;
 pub mod course;
 pub mod failure;
+pub mod ghost;
 pub mod identity;
 pub mod life;
 pub mod netconf;

@@ -14,6 +14,7 @@ mod crash_points;
 mod disk;
 mod etcd;
 mod hostile;
+mod leftovers;
 mod node;
 mod outage;
 mod reserve;
