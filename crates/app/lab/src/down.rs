@@ -57,6 +57,8 @@ pub(crate) fn run(place: &Place, all: bool) -> Result<Outcome, Failure> {
 
 /// Removes everything of a lab.
 pub(crate) fn remove(place: &Place) -> Result<Removed, Failure> {
+    // First of all: what is left of a removal that is interrupted must not pass for a lab.
+    let _ = fs::remove_file(place.state());
     let entries = fs::read_dir(place.namespaces()).into_iter().flatten().flatten();
     let n_namespaces = entries.count();
     let (n_processes, left) = processes::end(|| processes::all(place));
@@ -79,8 +81,10 @@ pub(crate) fn remove(place: &Place) -> Result<Removed, Failure> {
             return Err(Failure::new(what).why(error));
         }
     }
+    // One that was just becoming a program of the lab has said only since whose it is.
+    let (n_late, _) = processes::end(|| processes::all(place));
     verify(place)?;
-    Ok(Removed { n_processes, n_namespaces })
+    Ok(Removed { n_processes: n_processes + n_late, n_namespaces })
 }
 
 /// A second look, at what the kernel says and not at what was done.

@@ -3,8 +3,13 @@
 //! Building is ended by a signal at any point, so the builder cannot tidy up after itself. The
 //! process that the user started waits for it, and removes what an interrupted builder left:
 //! nothing that was written down is needed for that (see `down`).
+//!
+//! A builder can die between making a process and that process becoming an agent. Such a child
+//! holds the builder's lock for a moment and carries no mark of the lab yet, so it is found by
+//! descent: whatever the builder leaves behind becomes a child of the watcher.
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write as _};
 use std::process::{Child, Command, ExitCode};
 
@@ -22,16 +27,21 @@ use crate::state::State;
 pub(crate) const COMMAND: &str = "lab-build";
 
 /// Ends the command, as far as users send it.
-const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// Runs a builder with these words, and tidies up if it is interrupted.
 pub(crate) fn run(place: &Place, words: &[OsString]) -> Result<ExitCode, Failure> {
     let failed = |error: io::Error| Failure::new("the builder cannot be run").why(error);
-    let awaited: SigSet = ENDING.into_iter().chain([Signal::SIGCHLD]).collect();
+    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    let ending = ENDING.into_iter().filter(|signal| !ignored.contains(signal));
+    let awaited: SigSet = ending.chain([Signal::SIGCHLD]).collect();
     // Blocked before the builder starts: neither its end nor a signal can be missed.
     awaited.thread_block().map_err(|errno| failed(errno.into()))?;
+    let watcher = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(watcher)).map_err(|errno| failed(errno.into()))?;
     let mut builder = Command::new(processes::own_binary()?);
-    let mut builder = builder.arg(COMMAND).args(words).spawn().map_err(failed)?;
+    builder.arg(COMMAND).arg(watcher.to_string()).args(words);
+    let mut builder = builder.spawn().map_err(failed)?;
     loop {
         let signal = awaited.wait().map_err(|errno| failed(errno.into()))?;
         if signal != Signal::SIGCHLD {
@@ -46,12 +56,30 @@ pub(crate) fn run(place: &Place, words: &[OsString]) -> Result<ExitCode, Failure
     }
 }
 
-/// What the builder does first: it may be interrupted, and does not outlive its watcher.
-pub(crate) fn begin() -> Result<(), Failure> {
+/// What the builder does first: it may be interrupted, and does not outlive its watcher. Returns
+/// the words of the command.
+pub(crate) fn begin(words: &[OsString]) -> Result<&[OsString], Failure> {
     let failed = |error: io::Error| Failure::new("the builder cannot be set up").why(error);
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .map_err(|errno| failed(errno.into()))?;
-    SigSet::all().thread_unblock().map_err(|errno| failed(errno.into()))
+    let Some((watcher, words)) = words.split_first() else {
+        return Err(Failure::new("who watches?"));
+    };
+    // One that died before this process asked to be told of it.
+    let parent = rustix::process::getppid().map(|pid| pid.to_string());
+    if parent.is_none_or(|parent| *watcher != *parent) {
+        return Err(Failure::new("nobody watches over this builder any more"));
+    }
+    SigSet::all().thread_unblock().map_err(|errno| failed(errno.into()))?;
+    Ok(words)
+}
+
+/// What the user does not want to be told by signal (`nohup`): waiting for it would override that.
+fn ignored(status: &str) -> Vec<Signal> {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0);
+    let is_ignored = |signal: &Signal| mask & (1 << (*signal as i32 - 1)) != 0;
+    ENDING.into_iter().filter(is_ignored).collect()
 }
 
 fn end(builder: &mut Child) {
@@ -96,14 +124,33 @@ enum Left {
 }
 
 fn left(place: &Place) -> Result<Left, Failure> {
+    let is_built = || State::read(place).is_ok_and(|read| read.is_some_and(|it| it.is_built));
+    // The last that a builder remembers: what it has started by then is the lab's.
+    if is_built() {
+        return Ok(Left::Lab);
+    }
+    processes::end_children()?;
     if !place.base.exists() {
         return Ok(Left::Nothing);
     }
     let Some(lock) = place.try_lock()? else { return Ok(Left::Others) };
-    if State::read(place).is_ok_and(|state| state.is_some_and(|state| state.is_built)) {
+    if is_built() {
         return Ok(Left::Lab);
     }
     down::remove(place)?;
     place.forget(&lock);
     Ok(Left::Nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status() {
+        assert_eq!(ignored("SigBlk:\t0\nSigIgn:\t0000000000001001\n"), [Signal::SIGHUP]);
+        let (int, quit) = (Signal::SIGINT, Signal::SIGQUIT);
+        assert_eq!(ignored("SigIgn:\t0000000000000006\n"), [int, quit]);
+        assert!(ignored("what a strange kernel").is_empty());
+    }
 }

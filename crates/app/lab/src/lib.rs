@@ -109,7 +109,7 @@ fn parse(rest: &[OsString]) -> Result<Arguments, clap::Error> {
 
 /// The part of `lab up` that builds.
 fn build(rest: &[OsString]) -> ExitCode {
-    let built = guard::begin().and_then(|()| match parse(rest) {
+    let built = guard::begin(rest).and_then(|words| match parse(words) {
         Ok(arguments) => dispatch(arguments),
         Err(error) => Err(Failure::new(error.to_string())),
     });

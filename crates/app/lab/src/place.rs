@@ -84,6 +84,11 @@ impl Place {
         self.node(node, "log").join("agent.log")
     }
 
+    /// What is remembered of the lab.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.join("state.json")
+    }
+
     /// The names that resolve in the lab.
     pub(crate) fn hosts(&self) -> PathBuf {
         self.folder.join("hosts")

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use kernel::Netns;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 use crate::failure::Failure;
 use crate::place::{self, Place};
@@ -84,7 +85,7 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<Exit
         let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
         let mut waited = [PollFd::new(&handle, PollFlags::IN)];
         match rustix::event::poll(&mut waited, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -94,9 +95,7 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<Exit
 pub(crate) fn all(place: &Place) -> Vec<Process> {
     let namespaces = namespaces(place);
     let mine = rustix::process::getpid().as_raw_nonzero().get();
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let found = pids.filter(|pid: &i32| *pid != mine).filter_map(|pid| {
+    let found = numbers().filter(|pid| *pid != mine).filter_map(|pid| {
         let part = part_of(place, pid);
         let is_inside = || namespace_of(pid).is_some_and(|found| namespaces.contains(&found));
         (part.is_some() || is_inside()).then_some(Process { pid, part })
@@ -140,6 +139,50 @@ pub(crate) fn end(find: impl Fn() -> Vec<Process>) -> (usize, Vec<Process>) {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Kills the children of this process, with those that become its children by that, until there are
+/// none. Whether they are of a lab is not asked: one that has not become its program yet does not
+/// say so.
+pub(crate) fn end_children() -> Result<(), Failure> {
+    let mine = rustix::process::getpid().as_raw_nonzero().get();
+    let began = Instant::now();
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Err(Errno::CHILD) => return Ok(()),
+            Ok(Some(_)) | Err(Errno::INTR) => continue,
+            Ok(None) => {}
+            Err(errno) => return Err(Failure::new("the builder's processes").why(errno)),
+        }
+        let children = || numbers().filter(|pid| parent_of(*pid) == Some(mine));
+        if began.elapsed() > END_WAIT {
+            let pids: Vec<String> = children().map(|pid| pid.to_string()).collect();
+            let what = format!("processes that do not end: {}", pids.join(" "));
+            return Err(Failure::new(what));
+        }
+        for pid in children().filter_map(Pid::from_raw) {
+            // One that is gone by now is what was wanted.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The numbers of all processes.
+fn numbers() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// What the kernel says of a process behind its name, which may hold anything.
+fn statistics(pid: i32) -> Option<Vec<String>> {
+    let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = line.rsplit_once(") ")?;
+    Some(fields.split(' ').map(str::to_owned).collect())
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    statistics(pid)?.get(1)?.parse().ok()
 }
 
 /// The part that a process says it is, if it belongs to this lab. A dead process that nobody has

@@ -115,7 +115,7 @@ impl Pod {
 impl State {
     /// What is remembered of the lab; nothing if there is no lab.
     pub(crate) fn read(place: &Place) -> Result<Option<Self>, Failure> {
-        let path = place.folder.join("state.json");
+        let path = place.state();
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -151,7 +151,7 @@ impl State {
 
     /// Remembers it; a crash leaves the old or the new, nothing in between.
     pub(crate) fn write(&self, place: &Place) -> Result<(), Failure> {
-        let path = place.folder.join("state.json");
+        let path = place.state();
         let value = serde_json::to_value(self).expect("names, numbers and lists are JSON");
         let text = text::json::to_string_indented(&value) + "\n";
         let next = place.folder.join("state.json.new");

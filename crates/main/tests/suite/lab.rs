@@ -2,12 +2,15 @@
 //!
 //! These tests need root on Linux; elsewhere they are skipped, aloud.
 
+mod interrupted;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -110,9 +113,12 @@ impl Drop for Labs {
 }
 
 fn kill(pid: i32) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    signal(pid, Signal::KILL);
+}
+
+fn signal(pid: i32, signal: Signal) {
     // One that ended by itself is as dead as it should be.
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let _ = rustix::process::kill_process(Pid::from_raw(pid).unwrap(), signal);
 }
 
 fn namespace_of_this_process() -> PathBuf {
@@ -245,22 +251,6 @@ fn a_reader_who_leaves_does_not_stop_the_building() {
     drop(up.stdout.take());
     assert_eq!(up.wait().unwrap().code(), Some(0));
     labs.lab("test").ok().says(&["1/1 pairs"]);
-}
-
-#[test]
-fn an_interrupted_up_leaves_nothing_and_says_so() {
-    let Some(labs) = Labs::of_root() else { return };
-    let mut up = Running::start(labs.command(&["up", "--nodes", "60"]));
-    let namespaces = labs.folder().join("default/netns");
-    until("some nodes", || fs::read_dir(&namespaces).is_ok_and(|entries| entries.count() > 2));
-    let pid = i32::try_from(up.child.id()).unwrap();
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(up.child.wait().unwrap().code(), Some(2));
-    up.until_complains("lab up was interrupted (by Ctrl-C)");
-    up.until_complains("nothing is left of lab \"default\"");
-    labs.is_clean("default");
-    assert!(!labs.folder().exists(), "what was made for labs is gone with the last one");
 }
 
 #[test]
