@@ -6,11 +6,18 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use host::protocol::{self, Inquiry};
+use host::report;
+
 use crate::failure::Failure;
-use crate::lab::Lab;
+use crate::lab::{Lab, flag};
 use crate::processes::{self, Process};
 use crate::state::Node;
 
+/// How long an agent may take to say how it is.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// So many agents are asked at once.
+pub(crate) const N_ASKED: usize = 8;
 /// How long an agent may take to be ready.
 const START_WAIT: Duration = Duration::from_secs(30);
 /// How often a child that may have ended is looked at.
@@ -107,6 +114,89 @@ fn last_lines(log: &str) -> Vec<&str> {
 pub(crate) fn is_running(lab: &Lab, node: &str) -> bool {
     let socket = lab.place.node(node, "run").join("agent.sock");
     std::os::unix::net::UnixStream::connect(socket).is_ok()
+}
+
+/// What keeps the agent of a node from answering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hindrance {
+    node: String,
+    /// The name of the lab.
+    lab: String,
+    /// The process that was stopped; none where no agent runs.
+    stopped: Option<i32>,
+}
+
+impl Hindrance {
+    /// What a table says of the agent.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.stopped {
+            Some(_) => "stopped",
+            None => "-",
+        }
+    }
+
+    /// What is the matter, in the user's words.
+    pub(crate) fn what(&self) -> String {
+        let node = &self.node;
+        match self.stopped {
+            Some(pid) => format!("the agent of {node} is stopped (process {pid})"),
+            None => format!("the agent of {node} does not run"),
+        }
+    }
+
+    /// The same where the node is named already.
+    pub(crate) fn of_node(&self) -> String {
+        self.what().replacen(&format!("the agent of {}", self.node), "its agent", 1)
+    }
+
+    /// What puts it right.
+    pub(crate) fn fix(&self) -> String {
+        format!("margay lab heal{}", flag(&self.lab))
+    }
+}
+
+/// What keeps the agent of a node from answering, if anything is known to.
+pub(crate) fn hindrance(lab: &Lab, node: &str) -> Option<Hindrance> {
+    let of = |stopped| Hindrance { node: node.to_owned(), lab: lab.place.name.clone(), stopped };
+    let part = part(node);
+    let mut found = processes::all(&lab.place).into_iter();
+    let stopped = found
+        .find(|process| process.part.as_ref() == Some(&part) && processes::is_stopped(process.pid));
+    match stopped {
+        Some(process) => Some(of(Some(process.pid))),
+        None => (!is_running(lab, node)).then(|| of(None)),
+    }
+}
+
+/// Says of a call that the agent of a node did not answer why that is, and what helps.
+pub(crate) fn explain_silence(lab: &Lab, node: &str, failure: Failure) -> Failure {
+    match hindrance(lab, node) {
+        Some(hindrance) => failure.detail(hindrance.what()).help(hindrance.fix()),
+        None => {
+            let log = lab.place.agent_log(node);
+            failure
+                .detail(format!("the agent of {node} runs, but does not answer"))
+                .detail(format!("log: {}", log.display()))
+                .help(format!("margay lab heal{}     starts it anew", flag(&lab.place.name)))
+        }
+    }
+}
+
+/// Asks the agent of a node how it is.
+pub(crate) fn ask(lab: &Lab, node: &str) -> io::Result<report::Status> {
+    let socket = lab.place.node(node, "run").join("agent.sock");
+    protocol::inquire(&socket, &Inquiry::Status, ANSWER_WAIT)
+}
+
+/// Whether the agent of a node runs and says how it is.
+pub(crate) fn is_well(lab: &Lab, node: &str) -> bool {
+    hindrance(lab, node).is_none() && ask(lab, node).is_ok()
+}
+
+/// How long it takes to ask so many agents if none answers.
+pub(crate) fn all_wait(n_nodes: usize) -> Duration {
+    let n_rounds = u32::try_from(n_nodes.div_ceil(N_ASKED)).unwrap_or(u32::MAX);
+    ANSWER_WAIT.saturating_mul(n_rounds)
 }
 
 /// Whether nobody answers any more: the socket of a killed process lives a moment longer than what

@@ -9,13 +9,17 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
+use crate::agents;
 use crate::failure::Failure;
 use crate::lab::Lab;
 use crate::processes;
 use crate::state::Pod;
 
-/// How long a call may take: the plugin waits 20 s for an agent that restarts.
-const CALL_WAIT: Duration = Duration::from_secs(60);
+/// How long a call may take: the plugin waits 20 s for an agent that restarts, and 60 s for one
+/// that has heard it.
+pub(crate) const CALL_WAIT: Duration = Duration::from_secs(65);
+/// The code of an answer that says that no agent answered.
+const TRY_AGAIN_LATER: u64 = 11;
 /// The interface inside a pod.
 const INTERFACE: &str = "eth0";
 
@@ -77,14 +81,18 @@ fn call(lab: &Lab, pod: &Pod, verb: &str) -> Result<Value, Failure> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let failed = |why: String| Failure::new(format!("CNI {verb} of {}", pod.name)).why(why);
+    let failed =
+        |why: String| Failure::new(format!("CNI {verb} of {} on {}", pod.name, pod.node)).why(why);
     let mut child = processes::spawn_in(&lab.netns(&pod.node)?, &mut command)?;
     let input = text::json::to_string(&configuration(lab, pod));
     // A plugin that does not read has a reason, which its answer gives.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     let status = processes::wait(&mut child, CALL_WAIT)
         .map_err(|error| failed(error.to_string()))?
-        .ok_or_else(|| failed(format!("no answer within {} s", CALL_WAIT.as_secs())))?;
+        .ok_or_else(|| {
+            let why = format!("no answer within {} s", CALL_WAIT.as_secs());
+            agents::explain_silence(lab, &pod.node, failed(why))
+        })?;
     let mut said = Vec::new();
     let _ = child.stdout.take().map(|mut out| out.read_to_end(&mut said));
     if status.success() {
@@ -98,7 +106,10 @@ fn call(lab: &Lab, pod: &Pod, verb: &str) -> Result<Value, Failure> {
         Some(message) => format!("{message} (code {})", answer["code"]),
         None => format!("it ended with {status} {}", processes::complaint(&mut child)),
     };
-    let failure = failed(why);
+    let mut failure = failed(why);
+    if answer["code"] == TRY_AGAIN_LATER {
+        failure = agents::explain_silence(lab, &pod.node, failure);
+    }
     Err(match answer["details"].as_str().filter(|text| !text.is_empty()) {
         Some(details) => failure.detail(details),
         None => failure,

@@ -7,7 +7,7 @@ mod tables;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use kernel::{Netlink, Operation};
+use kernel::{LinkName, Netlink, Operation};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -18,12 +18,14 @@ use crate::datastore;
 use crate::failure::Failure;
 use crate::lab::{Lab, flag};
 use crate::matrix::Matrix;
+use crate::parallel;
 use crate::place::Place;
 use crate::pods;
 use crate::processes;
 use crate::screen::{Screen, count};
 use crate::state::{Fault, Node, Pod};
 use crate::topology;
+use crate::waiting::patiently;
 
 /// How long all pairs may take to answer again.
 const SETTLE_WAIT: Duration = Duration::from_secs(10);
@@ -152,6 +154,32 @@ fn cause(lab: &Lab, scenario: Scenario, target: &str) -> Result<Done, Failure> {
     }
 }
 
+/// Whether a fault is no longer there, and how that is said; what cannot be looked at is still so.
+pub(crate) fn put_right(lab: &Lab, fault: &Fault) -> Option<&'static str> {
+    const BY_AGENT: &str = "put right by the agent";
+    const SINCE: &str = "put right since";
+    let Fault { scenario, target, saved } = fault;
+    let (is_over, how) = match scenario {
+        Scenario::AgentKilled => (Ok(agents::is_running(lab, target)), SINCE),
+        Scenario::LinkDown => (topology::is_plugged(lab, target), SINCE),
+        Scenario::RouteDeleted => (routes::are_back(lab, target, saved), BY_AGENT),
+        Scenario::TableFlushed => (tables::are_back(lab, target, saved), BY_AGENT),
+        Scenario::InterfaceDeleted => (has_interface(lab, target), SINCE),
+        Scenario::EndpointDeleted => (records::is_there(lab, saved), BY_AGENT),
+        Scenario::GhostEndpoint | Scenario::DuplicateAddress => {
+            (records::is_there(lab, saved).map(|is_there| !is_there), SINCE)
+        }
+    };
+    is_over.unwrap_or(false).then_some(how)
+}
+
+/// Whether the node's side of a pod's interface is there.
+fn has_interface(lab: &Lab, pod: &str) -> Result<bool, Failure> {
+    let pod = self::pod(lab, pod)?;
+    let mut netlink = Netlink::in_netns(&lab.netns(&pod.node)?)?;
+    Ok(netlink.link_by_name(&LinkName::new(&pod.interface)?)?.is_some())
+}
+
 /// `lab heal`.
 pub(crate) fn heal_command(place: &Place) -> Result<Outcome, Failure> {
     let (mut lab, _lock) = Lab::open_to_change(place)?;
@@ -165,7 +193,9 @@ pub(crate) fn heal_command(place: &Place) -> Result<Outcome, Failure> {
         _ => 2,
     });
     let n_faults = faults.len();
-    let n_started = start_missing(&lab, screen, &faults)?;
+    let mut n_started = start_missing(&lab, screen, &faults)?;
+    n_started += reconnect_cut_off(&mut lab, screen, &faults)?;
+    pods::discard_begun(&mut lab)?;
     for fault in faults {
         let healed = match is_of_gone(&lab, &fault) {
             true => {
@@ -221,10 +251,15 @@ fn start_missing(lab: &Lab, screen: Screen, faults: &[Fault]) -> Result<usize, F
             screen.say(&format!("{mark} the process of {} runs again\n", pod.name))?;
         }
     }
-    for node in &lab.state.nodes {
+    let nodes = &lab.state.nodes;
+    let asked = format!("asking {}", count(nodes.len(), "agent"));
+    let answer = patiently(&asked, agents::all_wait(nodes.len()), || {
+        parallel::each(nodes, agents::N_ASKED, |node| agents::is_well(lab, &node.name))
+    });
+    for (node, is_well) in nodes.iter().zip(answer) {
         let is_meant =
             |fault: &Fault| fault.scenario == Scenario::AgentKilled && fault.target == node.name;
-        if !agents::is_running(lab, &node.name) && !faults.iter().any(is_meant) {
+        if !is_well && !faults.iter().any(is_meant) {
             agents::kill(lab, &node.name)?;
             agents::start(lab, node)?;
             n_started += 1;
@@ -232,6 +267,22 @@ fn start_missing(lab: &Lab, screen: Screen, faults: &[Fault]) -> Result<usize, F
         }
     }
     Ok(n_started)
+}
+
+/// Connects the pods anew whose interface somebody deleted by hand.
+fn reconnect_cut_off(lab: &mut Lab, screen: Screen, faults: &[Fault]) -> Result<usize, Failure> {
+    let is_meant = |pod: &Pod| {
+        faults.iter().any(|it| it.scenario == Scenario::InterfaceDeleted && it.target == pod.name)
+    };
+    let is_cut_off = |pod: &&Pod| has_interface(lab, &pod.name).is_ok_and(|is_there| !is_there);
+    let others = lab.state.pods.iter().filter(|pod| !is_meant(pod));
+    let cut_off: Vec<String> = others.filter(is_cut_off).map(|pod| pod.name.clone()).collect();
+    for pod in &cut_off {
+        let done = reconnect(lab, pod)?;
+        lab.save()?;
+        screen.say(&format!("{} {done}\n", screen.mark(Outcome::Fine)))?;
+    }
+    Ok(cut_off.len())
 }
 
 /// Whether a fault was about something that is not there any more.

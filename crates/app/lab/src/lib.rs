@@ -26,6 +26,7 @@ mod place;
 mod pods;
 mod probe;
 mod processes;
+mod remedy;
 mod rights;
 mod rootless;
 mod screen;

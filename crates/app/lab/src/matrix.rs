@@ -82,7 +82,9 @@ impl Matrix {
             Ok(questions.into_iter().zip(answers).map(check).collect())
         };
         let what = format!("waiting for the answers of {}", count(pods.len(), "pod"));
-        let asked = patiently(&what, || parallel::each(&pods, N_WORKERS, ask));
+        let n_rounds = u32::try_from(pods.len().div_ceil(N_WORKERS)).unwrap_or(u32::MAX);
+        let limit = patience.saturating_mul(n_rounds);
+        let asked = patiently(&what, limit, || parallel::each(&pods, N_WORKERS, ask));
         let checks: Result<Vec<Vec<Check>>, Failure> = asked.into_iter().collect();
         Ok(Self { pods, checks: checks?.into_iter().flatten().collect() })
     }

@@ -6,14 +6,18 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+use crate::processes;
 use crate::waiting::patiently;
 
 /// The variable that names the folder of all labs.
 pub(crate) const VARIABLE: &str = "MARGAY_LAB_DIR";
 /// The file that says that the folder of all labs was made by us.
 const OURS: &str = ".made-for-labs";
+/// How long another command may take.
+const LOCK_WAIT: Duration = Duration::from_secs(300);
 const NAME_LEN_MAX: usize = 32;
 
 /// The folder of one lab. It need not exist.
@@ -118,11 +122,47 @@ impl Place {
         match self.try_lock()? {
             Some(lock) => Ok(lock),
             None => {
-                let what = format!("waiting for another command that changes lab {:?}", self.name);
-                patiently(&what, || self.lock_by(|file| file.lock().map(|()| true)))?
-                    .ok_or_else(|| Failure::new(format!("lab {:?} stays locked", self.name)))
+                let holder = self.holder();
+                let by = holder.map_or(String::new(), |pid| format!(" (process {pid})"));
+                let name = &self.name;
+                let what = format!("waiting for another command{by} that changes lab {name:?}");
+                patiently(&what, LOCK_WAIT, || self.wait_for_lock())
             }
         }
+    }
+
+    fn wait_for_lock(&self) -> Result<Lock, Failure> {
+        let began = Instant::now();
+        loop {
+            if let Some(lock) = self.try_lock()? {
+                return Ok(lock);
+            }
+            let holder = self.holder();
+            let is_stopped = holder.is_some_and(processes::is_stopped);
+            if is_stopped || began.elapsed() > LOCK_WAIT {
+                let failure =
+                    Failure::new(format!("another command is at work on lab {:?}", self.name));
+                let Some(pid) = holder else { return Err(failure) };
+                return Err(match is_stopped {
+                    true => {
+                        failure.why(format!("process {pid} is stopped, and holds the lab")).help(
+                            format!("kill -CONT {pid}     lets it go on; kill -KILL {pid} ends it"),
+                        )
+                    }
+                    false => failure
+                        .why(format!("process {pid} holds it since {} s", LOCK_WAIT.as_secs()))
+                        .help(format!("wait for it, or end it: kill {pid}")),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The process that took the lock, as far as the kernel tells.
+    fn holder(&self) -> Option<i32> {
+        let file = fs::metadata(self.lock_file()).ok()?.ino().to_string();
+        let table = fs::read_to_string("/proc/locks").ok()?;
+        table.lines().find_map(|line| lock_on(line, &file))
     }
 
     /// The lock, unless somebody else has it.
@@ -201,6 +241,16 @@ impl Place {
     }
 }
 
+/// The process that has a lock on the file with that number, by a line of the kernel's list:
+/// `7: FLOCK  ADVISORY  WRITE 4711 fe:00:123 0 EOF`. Waiting ones have an arrow, and are none.
+fn lock_on(line: &str, file: &str) -> Option<i32> {
+    let mut fields = line.split_whitespace().skip(1);
+    let is_held = fields.next() == Some("FLOCK");
+    let pid = fields.nth(2)?.parse().ok()?;
+    let (_, number) = fields.next()?.rsplit_once(':')?;
+    (is_held && number == file && pid > 0).then_some(pid)
+}
+
 fn is_plain(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_fine)
@@ -235,5 +285,15 @@ mod tests {
             assert!(Place::named(name).is_err(), "{name}");
         }
         assert!(Place::named("big-2").is_ok());
+    }
+
+    #[test]
+    fn the_holder_of_a_lock_is_read_from_the_kernels_list() {
+        let of = |line| lock_on(line, "123");
+        assert_eq!(of("7: FLOCK  ADVISORY  WRITE 4711 fe:00:123 0 EOF"), Some(4711));
+        assert_eq!(of("7: -> FLOCK  ADVISORY  WRITE 4712 fe:00:123 0 EOF"), None);
+        assert_eq!(of("7: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF"), None);
+        assert_eq!(of("7: POSIX  ADVISORY  WRITE 4711 fe:00:123 0 EOF"), None);
+        assert_eq!(of("nonsense"), None);
     }
 }

@@ -97,9 +97,9 @@ pub(crate) fn stop(lab: &Lab, name: &str) -> Result<(), Failure> {
 pub(crate) fn add_command(place: &Place, add: &PodAdd) -> Result<Outcome, Failure> {
     let (mut lab, _lock) = Lab::open_to_change(place)?;
     let node = lab.state.wanted_node("pod add", &add.node)?.clone();
-    if !agents::is_running(&lab, &node.name) {
-        let what = format!("the agent of {} does not run; it connects the pods", node.name);
-        return Err(Failure::new(what).help(format!("margay lab heal{}", flag(&place.name))));
+    if let Some(hindrance) = agents::hindrance(&lab, &node.name) {
+        let what = format!("{}; it connects the pods", hindrance.what());
+        return Err(Failure::new(what).help(hindrance.fix()));
     }
     discard_begun(&mut lab)?;
     let role = match &add.role {
@@ -109,11 +109,14 @@ pub(crate) fn add_command(place: &Place, add: &PodAdd) -> Result<Outcome, Failur
     let pod = planned(&node.name, &role);
     lab.state.begun = Some(pod.clone());
     lab.save()?;
-    let made =
-        patiently(&format!("CNI ADD of {} on {}", pod.name, node.name), || start(&lab, &pod));
+    let what = format!("CNI ADD of {}, waiting for the agent of {}", pod.name, node.name);
+    let made = patiently(&what, cni::CALL_WAIT, || start(&lab, &pod));
     let (pod, took) = made.inspect_err(|_| {
-        // The error says what is wrong; what is left of the attempt would only add to it.
-        let _ = discard_begun(&mut lab);
+        // The error says what is wrong; what is left of the attempt would only add to it. Without
+        // an agent it cannot be taken back now: the next command does, once there is one.
+        if agents::hindrance(&lab, &node.name).is_none() {
+            let _ = discard_begun(&mut lab);
+        }
     })?;
     lab.state.begun = None;
     let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
@@ -134,10 +137,11 @@ pub(crate) fn add_command(place: &Place, add: &PodAdd) -> Result<Outcome, Failur
 }
 
 /// Takes back a pod whose making was begun and not ended.
-fn discard_begun(lab: &mut Lab) -> Result<(), Failure> {
+pub(crate) fn discard_begun(lab: &mut Lab) -> Result<(), Failure> {
     let Some(pod) = lab.state.begun.take() else { return Ok(()) };
     let flag = flag(&lab.place.name);
-    patiently(&format!("taking back {}, which was never finished", pod.name), || {
+    let what = format!("taking back {}, which was never finished", pod.name);
+    patiently(&what, cni::CALL_WAIT, || {
         if lab.place.namespace(&pod.name).exists() {
             cni::del(lab, &pod)?;
         }
@@ -173,15 +177,15 @@ pub(crate) fn remove_command(place: &Place, name: &str) -> Result<Outcome, Failu
     let (mut lab, _lock) = Lab::open_to_change(place)?;
     let pod = lab.state.wanted_pod("pod rm", name)?.clone();
     let screen = Screen::detect(Format::default());
-    if !agents::is_running(&lab, &pod.node) {
+    if let Some(hindrance) = agents::hindrance(&lab, &pod.node) {
+        let (mark, what) = (screen.mark(Outcome::Degraded), hindrance.what());
         screen.say(&format!(
-            "{} the agent of {} does not run: the plugin waits for it up to 20 s, and then leaves \
-             it the rest\n",
-            screen.mark(Outcome::Degraded),
-            pod.node
+            "{mark} {what}: the plugin waits for it, and then leaves it the rest\nfix: {}\n",
+            hindrance.fix()
         ))?;
     }
-    patiently(&format!("CNI DEL of {name} on {}", pod.node), || cni::del(&lab, &pod))?;
+    let what = format!("CNI DEL of {name}, waiting for the agent of {}", pod.node);
+    patiently(&what, cni::CALL_WAIT, || cni::del(&lab, &pod))?;
     stop(&lab, name)?;
     faults::forget(&mut lab, name)?;
     lab.state.pods.retain(|pod| pod.name != name);

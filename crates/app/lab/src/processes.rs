@@ -185,6 +185,12 @@ fn parent_of(pid: i32) -> Option<i32> {
     statistics(pid)?.get(1)?.parse().ok()
 }
 
+/// Whether a process was stopped, as by Ctrl-Z, `kill -STOP` or a debugger.
+pub(crate) fn is_stopped(pid: i32) -> bool {
+    let state = statistics(pid).and_then(|fields| fields.into_iter().next());
+    matches!(state.as_deref(), Some("T" | "t"))
+}
+
 /// The part that a process says it is, if it belongs to this lab. A dead process that nobody has
 /// asked about yet has no environment, and so is no process of ours any more.
 fn part_of(place: &Place, pid: i32) -> Option<String> {

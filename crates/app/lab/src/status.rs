@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant, SystemTime};
 
-use host::protocol::{self, Inquiry};
 use host::report::{self, Severity};
 use kernel::{LinkName, Netlink};
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::agents;
+use crate::agents::{self, Hindrance};
 use crate::arguments::{DatastoreKind, Format};
 use crate::datastore;
 use crate::failure::Failure;
@@ -20,19 +19,18 @@ use crate::parallel;
 use crate::place::Place;
 use crate::pods;
 use crate::processes;
+use crate::remedy;
 use crate::screen::{Screen, age, count};
-use crate::state::{Fault, Node, Pod, utc};
+use crate::state::{Fault, Node, Pod, State, utc};
 use crate::topology;
 use crate::waiting::patiently;
 
-/// How long an agent may take to say how it is.
-const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// What an agent puts right by itself within this time is not worth telling.
 const PASSING: Duration = Duration::from_secs(2);
+/// Fixes that are shown.
+const FIXES_MAX: usize = 5;
 /// How often an agent is asked meanwhile.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// So many agents are asked at once.
-const N_ASKED: usize = 8;
 
 /// Something that is not as it should be.
 struct Problem {
@@ -48,7 +46,7 @@ struct Problem {
 /// What was found about a node.
 struct NodeStatus<'a> {
     node: &'a Node,
-    has_agent: bool,
+    hindrance: Option<Hindrance>,
     is_plugged: bool,
 }
 
@@ -62,14 +60,17 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
         .iter()
         .map(|node| NodeStatus {
             node,
-            has_agent: agents::is_running(&lab, &node.name),
+            hindrance: agents::hindrance(&lab, &node.name),
             is_plugged: topology::is_plugged(&lab, &node.name).unwrap_or(false),
         })
         .collect();
     let matrix = Matrix::measure(&lab, matrix::PATIENCE, |_, _| true)?;
     let mut problems = problems(&lab, &nodes);
-    let n_nodes = count(lab.state.nodes.len(), "agent");
-    problems.extend(patiently(&format!("asking {n_nodes}"), || reported(&lab, &nodes)));
+    let what = format!("asking {}", count(nodes.len(), "agent"));
+    let limit = agents::all_wait(nodes.len()) + PASSING;
+    problems.extend(patiently(&what, limit, || reported(&lab, &nodes)));
+    let purposely = Purposely::look(&lab);
+    problems.extend(purposely.problems(&lab));
     let (fine, all) = matrix.pairs();
     if fine < all {
         problems.push(Problem {
@@ -82,8 +83,9 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
     }
     problems.sort_by_key(|problem| std::cmp::Reverse(problem.outcome));
     let outcome = problems.iter().map(|problem| problem.outcome).max().unwrap_or(Outcome::Fine);
-    screen.answer(&as_json(&lab, &nodes, &matrix, &problems))?;
-    screen.say(&as_text(&lab, screen, &nodes, &matrix, &problems))?;
+    let found = Found { lab: &lab, nodes, matrix, problems, purposely };
+    screen.answer(&found.json())?;
+    screen.say(&found.text(screen))?;
     Ok(outcome)
 }
 
@@ -96,9 +98,9 @@ fn problems(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
     };
     for status in nodes {
         let name = &status.node.name;
-        if !status.has_agent {
+        if let Some(hindrance) = &status.hindrance {
             let log = lab.place.agent_log(name);
-            let what = format!("its agent does not run (log: {})", log.display());
+            let what = format!("{} (log: {})", hindrance.of_node(), log.display());
             add(Outcome::Degraded, name, what);
         }
         if !status.is_plugged {
@@ -118,31 +120,61 @@ fn problems(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
     if lab.state.datastore == DatastoreKind::Etcd && !runs(datastore::PART) {
         add(Outcome::Broken, "etcd", "it does not run".to_owned());
     }
-    for fault in &lab.state.broken {
-        let what = format!("broken on purpose: {}", faults::name(fault.scenario));
-        add(Outcome::Degraded, &fault.target, what);
-    }
     found
+}
+
+/// What was broken on purpose.
+struct Purposely<'a> {
+    /// What is still so.
+    broken: Vec<&'a Fault>,
+    /// What is not, and how that is said.
+    over: Vec<(&'a Fault, &'static str)>,
+}
+
+impl<'a> Purposely<'a> {
+    fn look(lab: &'a Lab) -> Self {
+        let (mut broken, mut over) = (Vec::new(), Vec::new());
+        for fault in &lab.state.broken {
+            match faults::put_right(lab, fault) {
+                Some(how) => over.push((fault, how)),
+                None => broken.push(fault),
+            }
+        }
+        Self { broken, over }
+    }
+
+    fn problems(&self, lab: &Lab) -> impl Iterator<Item = Problem> {
+        let heal = format!("margay lab heal{}", flag(&lab.place.name));
+        self.broken.iter().map(move |fault| Problem {
+            code: None,
+            outcome: Outcome::Degraded,
+            subject: fault.target.clone(),
+            what: format!("broken on purpose: {}", faults::name(fault.scenario)),
+            fix: Some(heal.clone()),
+        })
+    }
 }
 
 /// What the agents themselves say is wrong: the same as `margay status` on their nodes.
 fn reported(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
-    let running: Vec<&Node> =
-        nodes.iter().filter(|status| status.has_agent).map(|status| status.node).collect();
-    let told = parallel::each(&running, N_ASKED, |node| findings(lab, node));
+    let running: Vec<&Node> = nodes
+        .iter()
+        .filter(|status| status.hindrance.is_none())
+        .map(|status| status.node)
+        .collect();
+    let told = parallel::each(&running, agents::N_ASKED, |node| findings(lab, node));
     told.into_iter().flatten().collect()
 }
 
 fn findings(lab: &Lab, node: &Node) -> Vec<Problem> {
-    let socket = lab.place.node(&node.name, "run").join("agent.sock");
     let began = Instant::now();
     loop {
-        let asked = protocol::inquire(&socket, &Inquiry::Status, ANSWER_WAIT);
+        let asked = agents::ask(lab, &node.name);
         let is_over = began.elapsed() > PASSING;
         match asked {
             Ok(report::Status { findings, .. }) if findings.is_empty() || is_over => {
                 let problems = findings.into_iter();
-                return problems.map(|finding| problem(&node.name, finding)).collect();
+                return problems.map(|finding| problem(lab, node, finding)).collect();
             }
             Err(error) if is_over => {
                 return vec![Problem {
@@ -150,7 +182,7 @@ fn findings(lab: &Lab, node: &Node) -> Vec<Problem> {
                     outcome: Outcome::Degraded,
                     subject: node.name.clone(),
                     what: format!("its agent does not answer: {error}"),
-                    fix: Some(format!("less {}", lab.place.agent_log(&node.name).display())),
+                    fix: Some(format!("margay lab heal{}", flag(&lab.place.name))),
                 }];
             }
             _ => std::thread::sleep(ASK_AGAIN),
@@ -158,17 +190,18 @@ fn findings(lab: &Lab, node: &Node) -> Vec<Problem> {
     }
 }
 
-fn problem(node: &str, finding: report::Finding) -> Problem {
+fn problem(lab: &Lab, node: &Node, finding: report::Finding) -> Problem {
     let outcome = match finding.severity {
         Severity::Fine => Outcome::Fine,
         Severity::Degraded => Outcome::Degraded,
         Severity::Broken => Outcome::Broken,
     };
     let fix = Some(finding.fix).filter(|fix| !fix.is_empty());
+    let fix = fix.map(|fix| remedy::from_outside(&fix, &node.name, &lab.place.name));
     Problem {
         code: Some(finding.code),
         outcome,
-        subject: node.to_owned(),
+        subject: node.name.clone(),
         what: finding.problem,
         fix,
     }
@@ -187,91 +220,124 @@ fn absent_interfaces<'a>(lab: &'a Lab, node: &Node) -> Vec<(&'a Pod, String)> {
     .collect()
 }
 
-fn as_json(lab: &Lab, nodes: &[NodeStatus<'_>], matrix: &Matrix, problems: &[Problem]) -> Value {
-    let state = &lab.state;
-    let nodes = nodes.iter().map(|status| {
-        let addresses = status.node.addresses(state.ipv6);
-        let addresses: Vec<String> = addresses.iter().map(|net| net.addr().to_string()).collect();
+/// Everything that a look at the lab found.
+struct Found<'a> {
+    lab: &'a Lab,
+    nodes: Vec<NodeStatus<'a>>,
+    matrix: Matrix,
+    /// Worst first.
+    problems: Vec<Problem>,
+    purposely: Purposely<'a>,
+}
+
+impl Found<'_> {
+    fn json(&self) -> Value {
+        let state = &self.lab.state;
+        let nodes = self.nodes.iter().map(|status| {
+            let addresses = status.node.addresses(state.ipv6);
+            let addresses: Vec<String> =
+                addresses.iter().map(|net| net.addr().to_string()).collect();
+            json!({
+                "name": status.node.name,
+                "addresses": addresses,
+                "agentRuns": status.hindrance.is_none(),
+                "isPlugged": status.is_plugged,
+            })
+        });
+        let findings = self.problems.iter().map(|problem| {
+            json!({
+                "code": problem.code.as_deref().unwrap_or_default(),
+                "severity": word(problem.outcome),
+                "subject": problem.subject,
+                "problem": problem.what,
+                "fix": problem.fix.as_deref().unwrap_or_default(),
+            })
+        });
+        let (fine, all) = self.matrix.pairs();
+        let broken = self.purposely.broken.iter().map(|fault| fault.json());
+        let over = self.purposely.over.iter().map(|(fault, _)| fault.json());
         json!({
-            "name": status.node.name,
-            "addresses": addresses,
-            "agentRuns": status.has_agent,
-            "isPlugged": status.is_plugged,
+            "status": word(self.worst()),
+            "lab": self.lab.place.name,
+            "folder": self.lab.place.folder,
+            "since": utc(state.since),
+            "datastore": state.datastore,
+            "ipv6": state.ipv6,
+            "nodes": nodes.collect::<Vec<_>>(),
+            "pods": state.pods,
+            "pairs": {"answering": fine, "all": all},
+            "brokenOnPurpose": broken.collect::<Vec<_>>(),
+            "putRight": over.collect::<Vec<_>>(),
+            "findings": findings.collect::<Vec<_>>(),
         })
-    });
-    let word = |outcome: Outcome| match outcome {
+    }
+
+    fn worst(&self) -> Outcome {
+        self.problems.first().map_or(Outcome::Fine, |problem| problem.outcome)
+    }
+
+    fn text(&self, screen: Screen) -> String {
+        let state = &self.lab.state;
+        let (fine, all) = self.matrix.pairs();
+        let mut text = format!(
+            "{} lab {:?}: {}, {}, {fine}/{all} pairs answer, up since {}\n",
+            screen.mark(self.worst()),
+            self.lab.place.name,
+            count(state.nodes.len(), "node"),
+            count(state.pods.len(), "pod"),
+            age(seconds_since(state.since)),
+        );
+        for problem in &self.problems {
+            let mark = screen.mark(problem.outcome);
+            let code = problem.code.as_ref().map_or(String::new(), |code| format!("  {code}"));
+            let _ = writeln!(text, "{mark} {}: {}{code}", problem.subject, problem.what);
+        }
+        let mark = screen.mark(Outcome::Fine);
+        for (fault, how) in &self.purposely.over {
+            let _ =
+                writeln!(text, "{mark} {}: {}, {how}", fault.target, faults::name(fault.scenario));
+        }
+        text += &self.fixes();
+        if fine < all {
+            let _ = writeln!(text, "see: margay lab test{}", flag(&self.lab.place.name));
+        }
+        let rows: Vec<Vec<String>> = self.nodes.iter().map(|status| row(state, status)).collect();
+        text + &screen.table(&["NODE", "ADDRESS", "AGENT", "PODS"], &rows)
+    }
+
+    /// What puts the problems right, each once, that of the worst first.
+    fn fixes(&self) -> String {
+        let mut fixes: Vec<&str> = Vec::new();
+        for fix in self.problems.iter().filter_map(|problem| problem.fix.as_deref()) {
+            if !fixes.contains(&fix) {
+                fixes.push(fix);
+            }
+        }
+        let mut text: String =
+            fixes.iter().take(FIXES_MAX).map(|fix| format!("fix: {fix}\n")).collect();
+        if fixes.len() > FIXES_MAX {
+            let _ = writeln!(text, "… and {} more (-o json has all)", fixes.len() - FIXES_MAX);
+        }
+        text
+    }
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
         Outcome::Fine => "fine",
         Outcome::Degraded => "degraded",
         Outcome::Broken => "broken",
-    };
-    let worst = problems.first().map_or(Outcome::Fine, |problem| problem.outcome);
-    let findings = problems.iter().map(|problem| {
-        json!({
-            "code": problem.code.as_deref().unwrap_or_default(),
-            "severity": word(problem.outcome),
-            "subject": problem.subject,
-            "problem": problem.what,
-            "fix": problem.fix.as_deref().unwrap_or_default(),
-        })
-    });
-    let (fine, all) = matrix.pairs();
-    json!({
-        "status": word(worst),
-        "lab": lab.place.name,
-        "folder": lab.place.folder,
-        "since": utc(state.since),
-        "datastore": state.datastore,
-        "ipv6": state.ipv6,
-        "nodes": nodes.collect::<Vec<_>>(),
-        "pods": state.pods,
-        "pairs": {"answering": fine, "all": all},
-        "brokenOnPurpose": state.broken.iter().map(Fault::json).collect::<Vec<_>>(),
-        "findings": findings.collect::<Vec<_>>(),
-    })
+    }
 }
 
-fn as_text(
-    lab: &Lab,
-    screen: Screen,
-    nodes: &[NodeStatus<'_>],
-    matrix: &Matrix,
-    problems: &[Problem],
-) -> String {
-    let state = &lab.state;
-    let worst = problems.first().map_or(Outcome::Fine, |problem| problem.outcome);
-    let (fine, all) = matrix.pairs();
-    let mut text = format!(
-        "{} lab {:?}: {}, {}, {fine}/{all} pairs answer, up since {}\n",
-        screen.mark(worst),
-        lab.place.name,
-        count(state.nodes.len(), "node"),
-        count(state.pods.len(), "pod"),
-        age(seconds_since(state.since)),
-    );
-    for problem in problems {
-        let mark = screen.mark(problem.outcome);
-        let code = problem.code.as_ref().map_or(String::new(), |code| format!("  {code}"));
-        let _ = writeln!(text, "{mark} {}: {}{code}", problem.subject, problem.what);
-    }
-    if let Some(fix) = problems.iter().find_map(|problem| problem.fix.as_ref()) {
-        let _ = writeln!(text, "fix: {fix}");
-    }
-    if fine < all {
-        let _ = writeln!(text, "see: margay lab test{}", flag(&lab.place.name));
-    }
-    let rows: Vec<Vec<String>> = nodes
-        .iter()
-        .map(|status| {
-            let pods: Vec<String> = state.pods_of(&status.node.name).map(shown).collect();
-            vec![
-                status.node.name.clone(),
-                status.node.v4().to_string(),
-                if status.has_agent { "running" } else { "-" }.to_owned(),
-                pods.join(" "),
-            ]
-        })
-        .collect();
-    text + &screen.table(&["NODE", "ADDRESS", "AGENT", "PODS"], &rows)
+fn row(state: &State, status: &NodeStatus<'_>) -> Vec<String> {
+    let pods: Vec<String> = state.pods_of(&status.node.name).map(shown).collect();
+    vec![
+        status.node.name.clone(),
+        status.node.v4().to_string(),
+        status.hindrance.as_ref().map_or("running", Hindrance::word).to_owned(),
+        pods.join(" "),
+    ]
 }
 
 fn shown(pod: &Pod) -> String {

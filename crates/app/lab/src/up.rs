@@ -12,6 +12,7 @@ use crate::arguments::{DatastoreKind, Up};
 use crate::datastore;
 use crate::down;
 use crate::failure::Failure;
+use crate::faults;
 use crate::lab::{Lab, flag};
 use crate::matrix::Matrix;
 use crate::parallel;
@@ -22,7 +23,7 @@ use crate::processes;
 use crate::rights;
 use crate::rootless;
 use crate::screen::{Screen, Step, age, count, seconds};
-use crate::state::{Node, Pod, State};
+use crate::state::{Fault, Node, Pod, State};
 use crate::topology;
 
 /// Nodes that are made at the same time: most of each is waiting.
@@ -71,6 +72,8 @@ fn running(place: &Place, up: &Up, screen: Screen) -> Result<Option<Outcome>, Fa
     let mark = screen.mark(outcome);
     let mut answer = state.json();
     answer["isNew"] = false.into();
+    let still = state.broken.iter().filter(|fault| faults::put_right(&lab, fault).is_none());
+    answer["brokenOnPurpose"] = still.map(Fault::json).collect();
     answer["otherwiseThanAsked"] = json!(missed);
     screen.answer(&answer)?;
     screen.say(&format!("{mark} lab {name:?} is up already: {nodes}, {pods}, since {since}\n"))?;
@@ -245,7 +248,8 @@ fn report(lab: &Lab, matrix: &Matrix, screen: Screen, took: Duration) -> Result<
     screen.say(&matrix.problems(screen))?;
     let flag = flag(name);
     let from = lab.state.pods.first();
-    let to = lab.state.pods.iter().rev().find(|pod| Some(pod.role()) != from.map(Pod::role));
+    let others = || lab.state.pods.iter().skip(1).rev();
+    let to = others().find(|pod| Some(pod.role()) != from.map(Pod::role)).or(others().next());
     let but = match matrix.outcome() {
         Outcome::Fine => "",
         _ => ", but not every pair answers",

@@ -119,6 +119,11 @@ fn record_of(lab: &Lab, pod: &Pod) -> Result<KeyValue, Failure> {
     found.ok_or_else(|| Failure::new(format!("the datastore has no record of {}", pod.name)))
 }
 
+/// Whether the record that was deleted, or written without a pod, is in the datastore.
+pub(super) fn is_there(lab: &Lab, saved: &Value) -> Result<bool, Failure> {
+    exists(lab, &saved_entry(saved)?.0)
+}
+
 fn exists(lab: &Lab, key: &str) -> Result<bool, Failure> {
     with_store(lab, |store| Ok(store.get(key)?.0.is_some()))
 }

@@ -35,25 +35,36 @@ pub(super) fn delete(lab: &Lab, node: &str) -> Result<Value, Failure> {
 /// Sees whether the agent has restored the routes, and adds what is missing.
 pub(super) fn restore(lab: &Lab, node: &str, saved: &Value) -> Result<String, Failure> {
     let mut netlink = Netlink::in_netns(&lab.netns(node)?)?;
-    let wanted: Vec<Route> = saved.as_array().into_iter().flatten().filter_map(decode).collect();
     let began = Instant::now();
     loop {
-        let there = pod_routes(&mut netlink)?;
-        let is_there = |route: &&Route| there.iter().any(|it| it.destination == route.destination);
-        let missing: Vec<&Route> = wanted.iter().filter(|route| !is_there(route)).collect();
+        let missing = missing(&mut netlink, saved)?;
         if missing.is_empty() {
-            let routes = count(wanted.len(), "route");
+            let routes = count(saved.as_array().map_or(0, Vec::len), "route");
             return Ok(format!("{routes} of {node}: restored by the agent"));
         }
         if began.elapsed() > AGENT_WAIT {
             for route in &missing {
-                netlink.apply(&Operation::ReplaceRoute((*route).clone()))?;
+                netlink.apply(&Operation::ReplaceRoute(route.clone()))?;
             }
             let routes = count(missing.len(), "route");
             return Ok(format!("{routes} of {node}: restored by the lab, not by the agent"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Whether the routes are there again.
+pub(super) fn are_back(lab: &Lab, node: &str, saved: &Value) -> Result<bool, Failure> {
+    let mut netlink = Netlink::in_netns(&lab.netns(node)?)?;
+    Ok(missing(&mut netlink, saved)?.is_empty())
+}
+
+/// Those of the deleted routes that are not there.
+fn missing(netlink: &mut Netlink, saved: &Value) -> Result<Vec<Route>, Failure> {
+    let there = pod_routes(netlink)?;
+    let is_there = |route: &Route| there.iter().any(|it| it.destination == route.destination);
+    let deleted = saved.as_array().into_iter().flatten().filter_map(decode);
+    Ok(deleted.filter(|route| !is_there(route)).collect())
 }
 
 /// The routes of the main table that lead to pods.

@@ -43,16 +43,12 @@ fn delete(nft: &mut Nft, tables: &[Table]) -> Result<Vec<String>, Failure> {
 
 /// Sees whether the agent has restored the tables; nobody else can.
 pub(super) fn restored(lab: &Lab, node: &str, saved: &Value) -> Result<String, Failure> {
-    let wanted: Vec<&str> =
-        saved.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut nft = Nft::in_netns(&lab.netns(node)?)?;
     let began = Instant::now();
     loop {
-        let there = nft.tables()?;
-        let is_there = |name: &&&str| there.iter().any(|table| table.id.name == ***name);
-        let missing: Vec<&str> = wanted.iter().filter(|name| !is_there(name)).copied().collect();
+        let missing = missing(&mut nft, saved)?;
         if missing.is_empty() {
-            let tables = count(wanted.len(), "table");
+            let tables = count(saved.as_array().map_or(0, Vec::len), "table");
             return Ok(format!("{tables} of {node}: restored by the agent"));
         }
         if began.elapsed() > AGENT_WAIT {
@@ -60,4 +56,18 @@ pub(super) fn restored(lab: &Lab, node: &str, saved: &Value) -> Result<String, F
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Whether the tables are there again.
+pub(super) fn are_back(lab: &Lab, node: &str, saved: &Value) -> Result<bool, Failure> {
+    let mut nft = Nft::in_netns(&lab.netns(node)?)?;
+    Ok(missing(&mut nft, saved)?.is_empty())
+}
+
+/// Those of the flushed tables that are not there.
+fn missing<'a>(nft: &mut Nft, saved: &'a Value) -> Result<Vec<&'a str>, Failure> {
+    let there = nft.tables()?;
+    let is_there = |name: &str| there.iter().any(|table| table.id.name == name);
+    let flushed = saved.as_array().into_iter().flatten().filter_map(Value::as_str);
+    Ok(flushed.filter(|name| !is_there(name)).collect())
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use nix::sys::fanotify::{EventFFlags, Fanotify, FanotifyEvent, InitFlags, MarkFlags, MaskFlags};
 use rustix::process::{Pid, Signal};
 
-use super::{Labs, signal};
+use super::{Labs, kill, signal};
 use crate::harness::{Running, until};
 
 /// Keeps whoever wants to become a program from it, until it is dropped.
@@ -95,6 +95,21 @@ fn a_process_that_is_just_being_started_goes_too() {
         assert!(!labs.folder().exists());
         drop(gate);
     }
+}
+
+#[test]
+fn down_waits_for_what_a_killed_up_was_just_starting() {
+    let Some(labs) = Labs::of_root() else { return };
+    let Some((gate, mut up)) = building(&labs) else { return };
+    let events = gate.held();
+    kill(number(&up));
+    up.child.wait().unwrap();
+    let down = Running::start(labs.command(&["down"]));
+    down.until_complains("waiting for another command");
+    drop(gate);
+    drop(events);
+    down.until_says("nothing is left");
+    labs.is_clean("default");
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! What puts a lab right: lines that can be pasted, and agents that do not answer.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::{Labs, signal};
+use crate::harness::{Done, Running, until};
+
+/// Gives a shell the line of `lab status` that says how to put something right, as it stands there.
+/// Nobody can be asked: `answer` is what a person would say.
+fn run_as_printed(labs: &Labs, lab: &str, what: &str, answer: &str) -> Done {
+    let printed = labs.lab(&format!("status --name {lab}")).out;
+    let mut fixes = printed.lines().filter_map(|line| line.strip_prefix("fix: "));
+    let fix = fixes.find(|fix| fix.contains(what));
+    let fix = fix.unwrap_or_else(|| panic!("no fix does {what}: {printed}"));
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("{fix} {answer}")).env_clear().current_dir("/");
+    for (name, value) in labs.command(&[]).get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    // The program is found as users find it, by its name.
+    let programs = labs.folder().join(lab).join("bin");
+    let usual = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(programs).chain(std::env::split_paths(&usual));
+    shell.env("PATH", std::env::join_paths(path).unwrap());
+    Done::from(shell.output().unwrap())
+}
+
+#[test]
+fn what_an_agent_advises_is_run_as_it_is_printed() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2 --pods 1 --name other").ok();
+    labs.lab("break ghost-endpoint --name other").ok();
+    labs.lab("break duplicate-address n1-web --name other").ok();
+    let status = || labs.lab("status --name other");
+    let is_found = |text: &str| status().out.contains(text);
+    until("the findings", || is_found("MG-ROUTE-001") && is_found("MG-IPAM-002"));
+    run_as_printed(&labs, "other", "get wep -A -o wide", "").ok().says(&["n2-cni-twin-eth0"]);
+    run_as_printed(&labs, "other", "delete wep n2-cni-ghost-eth0", "--yes").code(0);
+    let over = "n2: ghost-endpoint, put right since";
+    until("the ghost to go", || is_found(over) && !is_found("calighost is missing"));
+    run_as_printed(&labs, "other", "lab heal", "").code(0).says(&["1/1 pairs answer"]);
+    status().ok();
+}
+
+#[test]
+fn who_waits_for_a_stopped_agent_says_so() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 1 --pods 2").ok();
+    let stopped = labs.agent("n1");
+    stopped.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    let refused = labs.lab("pod add n1");
+    refused.refused(&["the agent of n1 is stopped (process ", "help: margay lab heal"]);
+    labs.lab("status").code(1).says(&["n1: its agent is stopped", "fix: margay lab heal\n"]);
+    let removing = Running::start(labs.command(&["pod", "rm", "n1-db"]));
+    removing.until_says("the agent of n1 is stopped");
+    removing.until_complains("CNI DEL of n1-db, waiting for the agent of n1 (up to ");
+    stopped.iter().for_each(|pid| signal(*pid, Signal::CONT));
+    removing.until_says("n1-db is gone");
+    labs.agent("n1").iter().for_each(|pid| signal(*pid, Signal::STOP));
+    labs.lab("heal").ok().says(&["the agent of n1 runs again"]);
+    assert!(labs.agent("n1").iter().all(|pid| !stopped.contains(pid)));
+    labs.lab("pod add n1").ok().says(&["n1-db has 10.65."]);
+}
+
+#[test]
+fn a_command_that_is_stopped_is_named_to_those_who_wait_for_it() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 1 --pods 1").ok();
+    let stopped = labs.agent("n1");
+    stopped.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    let removing = Running::start(labs.command(&["pod", "rm", "n1-web"]));
+    removing.until_says("the agent of n1 is stopped");
+    let pid = i32::try_from(removing.child.id()).unwrap();
+    signal(pid, Signal::STOP);
+    let why = format!("why: process {pid} is stopped, and holds the lab");
+    labs.lab("down").refused(&["another command is at work on lab", &why, "help: kill -CONT"]);
+    drop(removing);
+    labs.lab("down").ok().says(&["nothing is left"]);
+    labs.is_clean("default");
+}
+
+#[test]
+fn what_somebody_deleted_by_hand_is_healed_too() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 1 --pods 2").ok();
+    let (_, status) = labs.json("status");
+    let interface = status["pods"][0]["interface"].as_str().unwrap();
+    labs.lab(&format!("exec n1 -- ip link del {interface}")).ok();
+    labs.lab("status").code(2).says(&["n1-web: its interface cali", "fix: margay lab heal"]);
+    labs.lab("heal").ok().says(&["n1-web is connected again", "1/1 pairs answer"]);
+    labs.lab("status").ok();
+}
