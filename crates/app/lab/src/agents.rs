@@ -11,6 +11,7 @@ use host::report;
 
 use crate::failure::Failure;
 use crate::lab::{Lab, flag};
+use crate::place::Place;
 use crate::processes::{self, Process};
 use crate::state::Node;
 
@@ -145,8 +146,14 @@ impl Hindrance {
     }
 
     /// The same where the node is named already.
-    pub(crate) fn of_node(&self) -> String {
-        self.what().replacen(&format!("the agent of {}", self.node), "its agent", 1)
+    pub(crate) fn of_node(&self, place: &Place) -> String {
+        match self.stopped {
+            Some(pid) => format!("its agent is stopped (process {pid})"),
+            None => {
+                let log = place.agent_log(&self.node);
+                format!("its agent does not run (log: {})", log.display())
+            }
+        }
     }
 
     /// What puts it right.

@@ -57,13 +57,18 @@ pub(crate) enum Verb {
     Test(Test),
     /// Break something, to see what the product says and does about it
     Break(Break),
-    /// Put right what `break` broke
-    Heal,
+    /// Put right what `break` broke, and start what does not run or answer
+    Heal {
+        #[command(flatten)]
+        format: Format,
+    },
     /// Remove the lab with everything in it
     Down {
         /// All labs of this user
         #[arg(long)]
         all: bool,
+        #[command(flatten)]
+        format: Format,
     },
 }
 
@@ -141,6 +146,8 @@ pub(crate) enum PodVerb {
         /// The pod (n1-web)
         #[arg(add = ArgValueCompleter::new(complete::pods))]
         pod: String,
+        #[command(flatten)]
+        format: Format,
     },
 }
 
@@ -151,6 +158,8 @@ pub(crate) struct PodAdd {
     pub(crate) node: String,
     /// The last part of its name: `cache` makes n1-cache [default: the next free one]
     pub(crate) role: Option<String>,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Args, Debug)]
@@ -172,6 +181,8 @@ pub(crate) struct Break {
     /// The node or pod to break it on [default: the second node, or its first pod]
     #[arg(add = ArgValueCompleter::new(complete::targets))]
     pub(crate) target: Option<String>,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 /// What can be broken.

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::UnmountFlags;
+use serde_json::json;
 
 use crate::Outcome;
 use crate::arguments::Format;
@@ -26,8 +27,9 @@ pub(crate) struct Removed {
 }
 
 /// The command.
-pub(crate) fn run(place: &Place, all: bool) -> Result<Outcome, Failure> {
-    let screen = Screen::detect(Format::default());
+pub(crate) fn run(place: &Place, all: bool, format: Format) -> Result<Outcome, Failure> {
+    let screen = Screen::detect(format);
+    let mut labs = Vec::new();
     let places = match all {
         true => Place::all()?,
         false => vec![place.clone()],
@@ -45,6 +47,11 @@ pub(crate) fn run(place: &Place, all: bool) -> Result<Outcome, Failure> {
         let lock = place.lock()?;
         let removed = remove(place)?;
         place.forget(&lock);
+        labs.push(json!({
+            "name": name,
+            "processes": removed.n_processes,
+            "namespaces": removed.n_namespaces,
+        }));
         let ended = count(removed.n_processes, "process");
         let namespaces = count(removed.n_namespaces, "namespace");
         screen.say(&format!(
@@ -52,6 +59,7 @@ pub(crate) fn run(place: &Place, all: bool) -> Result<Outcome, Failure> {
              nothing is left\n"
         ))?;
     }
+    screen.answer(&json!({"removed": labs}))?;
     Ok(Outcome::Fine)
 }
 

@@ -1,10 +1,8 @@
-//! `lab break` and `lab heal`: what goes wrong in real clusters, on purpose and with a way back.
+//! `lab break`: what goes wrong in real clusters, on purpose and with a way back.
 
 mod records;
 mod routes;
 mod tables;
-
-use std::time::Duration;
 
 use clap::ValueEnum as _;
 use kernel::{LinkName, Netlink, Operation};
@@ -12,23 +10,15 @@ use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::agents;
-use crate::arguments::{Break, DatastoreKind, Format, Scenario};
+use crate::arguments::{Break, Scenario};
 use crate::cni;
-use crate::datastore;
 use crate::failure::Failure;
 use crate::lab::{Lab, flag};
-use crate::matrix::Matrix;
-use crate::parallel;
 use crate::place::Place;
 use crate::pods;
-use crate::processes;
 use crate::screen::{Screen, count};
 use crate::state::{Fault, Node, Pod};
 use crate::topology;
-use crate::waiting::patiently;
-
-/// How long all pairs may take to answer again.
-const SETTLE_WAIT: Duration = Duration::from_secs(10);
 
 /// The name of a scenario as it is typed.
 pub(crate) fn name(scenario: Scenario) -> String {
@@ -53,11 +43,25 @@ pub(crate) fn break_command(place: &Place, asked: &Break) -> Result<Outcome, Fai
     let (mut lab, _lock) = Lab::open_to_change(place)?;
     let scenario = asked.scenario;
     let target = target(&lab, scenario, asked.target.as_deref())?;
-    let done = cause(&lab, scenario, &target)?;
-    lab.state.broken.push(Fault { scenario, target, saved: done.saved });
-    lab.save()?;
-    let screen = Screen::detect(Format::default());
     let flag = flag(&place.name);
+    let is_same = |fault: &Fault| fault.scenario == scenario && fault.target == target;
+    let same = lab.state.broken.iter().find(|fault| is_same(fault));
+    // That no agent runs is said by who looks for one.
+    if scenario != Scenario::AgentKilled
+        && same.is_some_and(|fault| put_right(&lab, fault).is_none())
+    {
+        return Err(Failure::new(format!("{target} is broken so already: {}", name(scenario)))
+            .help(format!("margay lab heal{flag}")));
+    }
+    let done = cause(&lab, scenario, &target)?;
+    lab.state.broken.retain(|fault| !is_same(fault));
+    let fault = Fault { scenario, target, saved: done.saved };
+    let mut answer = fault.json();
+    answer["problem"] = done.what.as_str().into();
+    lab.state.broken.push(fault);
+    lab.save()?;
+    let screen = Screen::detect(asked.format);
+    screen.answer(&answer)?;
     screen.say(&format!("{} {}\n", screen.mark(Outcome::Degraded), done.what))?;
     screen.say(&format!("see: margay lab status{flag}\nundo: margay lab heal{flag}\n"))?;
     Ok(Outcome::Fine)
@@ -174,119 +178,14 @@ pub(crate) fn put_right(lab: &Lab, fault: &Fault) -> Option<&'static str> {
 }
 
 /// Whether the node's side of a pod's interface is there.
-fn has_interface(lab: &Lab, pod: &str) -> Result<bool, Failure> {
+pub(crate) fn has_interface(lab: &Lab, pod: &str) -> Result<bool, Failure> {
     let pod = self::pod(lab, pod)?;
     let mut netlink = Netlink::in_netns(&lab.netns(&pod.node)?)?;
     Ok(netlink.link_by_name(&LinkName::new(&pod.interface)?)?.is_some())
 }
 
-/// `lab heal`.
-pub(crate) fn heal_command(place: &Place) -> Result<Outcome, Failure> {
-    let (mut lab, _lock) = Lab::open_to_change(place)?;
-    let screen = Screen::detect(Format::default());
-    let mut outcome = Outcome::Fine;
-    let mut faults: Vec<Fault> = std::mem::take(&mut lab.state.broken).into_iter().rev().collect();
-    // Agents first, then cables: they put right some of the rest by themselves.
-    faults.sort_by_key(|fault| match fault.scenario {
-        Scenario::AgentKilled => 0,
-        Scenario::LinkDown => 1,
-        _ => 2,
-    });
-    let n_faults = faults.len();
-    let mut n_started = start_missing(&lab, screen, &faults)?;
-    n_started += reconnect_cut_off(&mut lab, screen, &faults)?;
-    pods::discard_begun(&mut lab)?;
-    for fault in faults {
-        let healed = match is_of_gone(&lab, &fault) {
-            true => {
-                let (name, target) = (name(fault.scenario), &fault.target);
-                Ok(format!("{target} is gone: there is no {name} to heal"))
-            }
-            false => heal(&mut lab, &fault),
-        };
-        let (mark, what) = match healed {
-            Ok(what) => (Outcome::Fine, what),
-            Err(failure) => {
-                let what = format!("{} {}: {}", name(fault.scenario), fault.target, failure.what());
-                lab.state.broken.insert(0, fault);
-                (Outcome::Broken, what)
-            }
-        };
-        outcome = outcome.max(mark);
-        lab.save()?;
-        screen.say(&format!("{} {what}\n", screen.mark(mark)))?;
-    }
-    if n_faults == 0 && n_started == 0 {
-        screen.say(&format!("{} nothing is broken on purpose\n", screen.mark(Outcome::Fine)))?;
-        return Ok(outcome);
-    }
-    let step = screen.step("pairs");
-    let matrix = Matrix::settle(&lab, SETTLE_WAIT, |matrix| {
-        let (fine, all) = matrix.pairs();
-        let limit = SETTLE_WAIT.as_secs();
-        step.progress(&format!("{fine}/{all} answer, waiting up to {limit} s for the rest"));
-    })?;
-    step.clear()?;
-    let (fine, all) = matrix.pairs();
-    let mark = screen.mark(matrix.outcome());
-    screen.say(&format!("{mark} {fine}/{all} pairs answer\n{}", matrix.problems(screen)))?;
-    Ok(outcome.max(matrix.outcome()))
-}
-
-/// What ended by itself, or by somebody's hand, is started again too.
-fn start_missing(lab: &Lab, screen: Screen, faults: &[Fault]) -> Result<usize, Failure> {
-    let mut n_started = 0;
-    let mark = screen.mark(Outcome::Fine);
-    let running = processes::all(&lab.place);
-    let runs = |part: &str| running.iter().any(|process| process.part.as_deref() == Some(part));
-    if lab.state.datastore == DatastoreKind::Etcd && !runs(datastore::PART) {
-        datastore::start_etcd(lab)?;
-        n_started += 1;
-        screen.say(&format!("{mark} etcd runs again\n"))?;
-    }
-    for pod in &lab.state.pods {
-        if !runs(&pods::part(&pod.name)) {
-            pods::serve(lab, &pod.name)?;
-            n_started += 1;
-            screen.say(&format!("{mark} the process of {} runs again\n", pod.name))?;
-        }
-    }
-    let nodes = &lab.state.nodes;
-    let asked = format!("asking {}", count(nodes.len(), "agent"));
-    let answer = patiently(&asked, agents::all_wait(nodes.len()), || {
-        parallel::each(nodes, agents::N_ASKED, |node| agents::is_well(lab, &node.name))
-    });
-    for (node, is_well) in nodes.iter().zip(answer) {
-        let is_meant =
-            |fault: &Fault| fault.scenario == Scenario::AgentKilled && fault.target == node.name;
-        if !is_well && !faults.iter().any(is_meant) {
-            agents::kill(lab, &node.name)?;
-            agents::start(lab, node)?;
-            n_started += 1;
-            screen.say(&format!("{mark} the agent of {} runs again\n", node.name))?;
-        }
-    }
-    Ok(n_started)
-}
-
-/// Connects the pods anew whose interface somebody deleted by hand.
-fn reconnect_cut_off(lab: &mut Lab, screen: Screen, faults: &[Fault]) -> Result<usize, Failure> {
-    let is_meant = |pod: &Pod| {
-        faults.iter().any(|it| it.scenario == Scenario::InterfaceDeleted && it.target == pod.name)
-    };
-    let is_cut_off = |pod: &&Pod| has_interface(lab, &pod.name).is_ok_and(|is_there| !is_there);
-    let others = lab.state.pods.iter().filter(|pod| !is_meant(pod));
-    let cut_off: Vec<String> = others.filter(is_cut_off).map(|pod| pod.name.clone()).collect();
-    for pod in &cut_off {
-        let done = reconnect(lab, pod)?;
-        lab.save()?;
-        screen.say(&format!("{} {done}\n", screen.mark(Outcome::Fine)))?;
-    }
-    Ok(cut_off.len())
-}
-
 /// Whether a fault was about something that is not there any more.
-fn is_of_gone(lab: &Lab, fault: &Fault) -> bool {
+pub(crate) fn is_of_gone(lab: &Lab, fault: &Fault) -> bool {
     // A false record stays in the datastore whatever becomes of the pod that it is like.
     let leaves_record =
         matches!(fault.scenario, Scenario::GhostEndpoint | Scenario::DuplicateAddress);
@@ -307,7 +206,8 @@ pub(crate) fn forget(lab: &mut Lab, pod: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn heal(lab: &mut Lab, fault: &Fault) -> Result<String, Failure> {
+/// Puts a fault right, and says how that went.
+pub(crate) fn heal(lab: &mut Lab, fault: &Fault) -> Result<String, Failure> {
     let target = fault.target.as_str();
     match fault.scenario {
         Scenario::AgentKilled => {
@@ -332,7 +232,7 @@ fn heal(lab: &mut Lab, fault: &Fault) -> Result<String, Failure> {
 }
 
 /// What a runtime does with a pod whose network is gone: a new sandbox.
-fn reconnect(lab: &mut Lab, name: &str) -> Result<String, Failure> {
+pub(crate) fn reconnect(lab: &mut Lab, name: &str) -> Result<String, Failure> {
     let old = pod(lab, name)?.clone();
     cni::del(lab, &old)?;
     let fresh = Pod { container: pods::fresh_container(name), ..old };

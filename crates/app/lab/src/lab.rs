@@ -35,6 +35,7 @@ impl Lab {
                 format!("margay lab up{flag}     builds it anew; margay lab down{flag} removes it"),
             ));
         }
+        place.check_owner()?;
         rootless::enter(place)?;
         let lab = Self { place: place.clone(), state };
         // Without its namespaces (after a reboot, or once all its processes are gone) the lab of

@@ -17,6 +17,7 @@ mod exec;
 mod failure;
 mod faults;
 mod guard;
+mod heal;
 mod lab;
 mod list;
 mod matrix;
@@ -137,12 +138,12 @@ fn dispatch(arguments: Arguments) -> Result<Outcome, Failure> {
         Verb::Up(up) => up::run(&place, &up),
         Verb::Exec(exec) => exec::run(&place, &exec),
         Verb::Pod(PodVerb::Add(add)) => pods::add_command(&place, &add),
-        Verb::Pod(PodVerb::Rm { pod }) => pods::remove_command(&place, &pod),
+        Verb::Pod(PodVerb::Rm { pod, format }) => pods::remove_command(&place, &pod, format),
         Verb::Status { format } => status::run(&place, format),
         Verb::List { format } => list::run(format),
         Verb::Test(test) => matrix::run(&place, &test),
         Verb::Break(fault) => faults::break_command(&place, &fault),
-        Verb::Heal => faults::heal_command(&place),
-        Verb::Down { all } => down::run(&place, all),
+        Verb::Heal { format } => heal::run(&place, format),
+        Verb::Down { all, format } => down::run(&place, all, format),
     }
 }

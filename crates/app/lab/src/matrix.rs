@@ -51,6 +51,11 @@ pub(crate) fn run(place: &Place, test: &Test) -> Result<Outcome, Failure> {
     for name in [&test.from, &test.to].into_iter().flatten() {
         lab.state.wanted_pod("test", name)?;
     }
+    if let (Some(from), Some(to)) = (&test.from, &test.to)
+        && from == to
+    {
+        return Err(Failure::new(format!("test wants two pods, and {from} is one")));
+    }
     let is_asked = |from: &Pod, to: &Pod| {
         let fits =
             |wanted: &Option<String>, pod: &Pod| wanted.as_ref().is_none_or(|it| *it == pod.name);
@@ -82,8 +87,9 @@ impl Matrix {
             Ok(questions.into_iter().zip(answers).map(check).collect())
         };
         let what = format!("waiting for the answers of {}", count(pods.len(), "pod"));
-        let n_rounds = u32::try_from(pods.len().div_ceil(N_WORKERS)).unwrap_or(u32::MAX);
-        let limit = patience.saturating_mul(n_rounds);
+        let n_questions = pods.iter().flat_map(questions).count();
+        let n_rounds = pods.len().div_ceil(N_WORKERS) * n_questions.div_ceil(probe::WINDOW);
+        let limit = patience.saturating_mul(u32::try_from(n_rounds).unwrap_or(u32::MAX));
         let asked = patiently(&what, limit, || parallel::each(&pods, N_WORKERS, ask));
         let checks: Result<Vec<Vec<Check>>, Failure> = asked.into_iter().collect();
         Ok(Self { pods, checks: checks?.into_iter().flatten().collect() })

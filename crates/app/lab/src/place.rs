@@ -37,8 +37,12 @@ impl Place {
     /// The lab of that name of this user.
     pub(crate) fn named(name: &str) -> Result<Self, Failure> {
         if !is_plain(name) {
-            return Err(Failure::new(format!("{name:?} cannot be the name of a lab"))
-                .help(format!("small letters, digits and -, at most {NAME_LEN_MAX} of them")));
+            return Err(Failure::new(format!("{name:?} cannot be the name of a lab")).help(
+                format!(
+                    "small letters, digits and -, which it does not begin with, at most \
+                     {NAME_LEN_MAX} of them"
+                ),
+            ));
         }
         let base = base_folder()?;
         let folder = base.join(name);
@@ -227,6 +231,21 @@ impl Place {
         }
     }
 
+    /// Refuses a lab of another user. Root may look into its files, but is nobody in its user
+    /// namespace; removing it needs no more than to be root.
+    pub(crate) fn check_owner(&self) -> Result<(), Failure> {
+        let Ok(folder) = fs::metadata(&self.folder) else { return Ok(()) };
+        if folder.uid() == rustix::process::geteuid().as_raw() {
+            return Ok(());
+        }
+        let (name, user) = (&self.name, folder.uid());
+        let what = format!("lab {name:?} is of the user {user}, who alone can enter it");
+        Err(Failure::new(what).help(format!(
+            "run the command as that user: sudo -u '#{user}' {VARIABLE}={} margay lab …",
+            self.base.display()
+        )))
+    }
+
     /// Says that a file of the lab cannot be used, and whose it is.
     pub(crate) fn unusable(&self, path: &Path, error: &io::Error) -> Failure {
         if error.kind() != io::ErrorKind::PermissionDenied {
@@ -253,12 +272,13 @@ fn lock_on(line: &str, file: &str) -> Option<i32> {
 
 fn is_plain(name: &str) -> bool {
     let is_fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_fine)
+    let is_flag = name.starts_with('-');
+    (1..=NAME_LEN_MAX).contains(&name.len()) && !is_flag && name.bytes().all(is_fine)
 }
 
 /// A word that can be part of the name of a pod.
 pub(crate) fn is_role(word: &str) -> bool {
-    is_plain(word) && word.len() <= 16 && !word.starts_with('-') && !word.ends_with('-')
+    is_plain(word) && word.len() <= 16 && !word.ends_with('-')
 }
 
 fn base_folder() -> Result<PathBuf, Failure> {
@@ -281,7 +301,7 @@ mod tests {
 
     #[test]
     fn names_that_could_leave_the_folder_are_refused() {
-        for name in ["", "..", "a/b", "A", "a b", &"x".repeat(33)] {
+        for name in ["", "..", "a/b", "A", "a b", "-a", &"x".repeat(33)] {
             assert!(Place::named(name).is_err(), "{name}");
         }
         assert!(Place::named("big-2").is_ok());

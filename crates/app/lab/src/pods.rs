@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use kernel::Netns;
+use serde_json::json;
 
 use crate::Outcome;
 use crate::agents;
@@ -120,7 +121,7 @@ pub(crate) fn add_command(place: &Place, add: &PodAdd) -> Result<Outcome, Failur
     })?;
     lab.state.begun = None;
     let addresses: Vec<String> = pod.addresses.iter().map(ToString::to_string).collect();
-    let screen = Screen::detect(Format::default());
+    let screen = Screen::detect(add.format);
     let line = format!(
         "{} {} has {} ({}, CNI ADD {} ms)\n",
         screen.mark(Outcome::Fine),
@@ -129,9 +130,12 @@ pub(crate) fn add_command(place: &Place, add: &PodAdd) -> Result<Outcome, Failur
         pod.interface,
         took.as_millis()
     );
+    let mut answer = json!(pod);
+    answer["milliseconds"] = json!(u64::try_from(took.as_millis()).ok());
     lab.state.pods.push(pod);
     lab.state.pods.sort_by_key(|pod| node_number(&lab.state.nodes, &pod.node));
     lab.save()?;
+    screen.answer(&answer)?;
     screen.say(&line)?;
     Ok(Outcome::Fine)
 }
@@ -173,10 +177,14 @@ fn next_role(lab: &Lab, node: &Node) -> String {
 }
 
 /// `lab pod rm`.
-pub(crate) fn remove_command(place: &Place, name: &str) -> Result<Outcome, Failure> {
+pub(crate) fn remove_command(
+    place: &Place,
+    name: &str,
+    format: Format,
+) -> Result<Outcome, Failure> {
     let (mut lab, _lock) = Lab::open_to_change(place)?;
     let pod = lab.state.wanted_pod("pod rm", name)?.clone();
-    let screen = Screen::detect(Format::default());
+    let screen = Screen::detect(format);
     if let Some(hindrance) = agents::hindrance(&lab, &pod.node) {
         let (mark, what) = (screen.mark(Outcome::Degraded), hindrance.what());
         screen.say(&format!(
@@ -190,6 +198,7 @@ pub(crate) fn remove_command(place: &Place, name: &str) -> Result<Outcome, Failu
     faults::forget(&mut lab, name)?;
     lab.state.pods.retain(|pod| pod.name != name);
     lab.save()?;
+    screen.answer(&json!({"removed": pod}))?;
     screen.say(&format!("{} {name} is gone\n", screen.mark(Outcome::Fine)))?;
     Ok(Outcome::Fine)
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use flight::{Flight, Progress};
 
 /// Questions on their way at the same time, from one pod.
-const WINDOW: usize = 48;
+pub(crate) const WINDOW: usize = 48;
 /// When a question without an answer is asked again. TCP does so by itself.
 const RESEND: Duration = Duration::from_millis(200);
 

@@ -99,9 +99,7 @@ fn problems(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
     for status in nodes {
         let name = &status.node.name;
         if let Some(hindrance) = &status.hindrance {
-            let log = lab.place.agent_log(name);
-            let what = format!("{} (log: {})", hindrance.of_node(), log.display());
-            add(Outcome::Degraded, name, what);
+            add(Outcome::Degraded, name, hindrance.of_node(&lab.place));
         }
         if !status.is_plugged {
             add(Outcome::Broken, name, "its cable is pulled (eth0 has no carrier)".to_owned());
@@ -181,7 +179,7 @@ fn findings(lab: &Lab, node: &Node) -> Vec<Problem> {
                     code: None,
                     outcome: Outcome::Degraded,
                     subject: node.name.clone(),
-                    what: format!("its agent does not answer: {error}"),
+                    what: format!("its agent does not answer: {}", text::plain_reason(&error)),
                     fix: Some(format!("margay lab heal{}", flag(&lab.place.name))),
                 }];
             }

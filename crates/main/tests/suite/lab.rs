@@ -421,6 +421,12 @@ fn an_ordinary_user_has_labs_too() {
     }
     up.ok().says(&["6/6 pairs"]);
     labs.lab("exec n1-web -- id -u").ok().says(&["0"]);
+    // Root sees its files, but is nobody in it.
+    let mut root = Command::new(&labs.binary);
+    root.args(["lab", "status"]).env("MARGAY_LAB_DIR", labs.folder());
+    let refused = Done::from(root.output().unwrap());
+    refused
+        .refused(&["lab \"default\" is of the user 65534", "help: run the command as that user"]);
     labs.lab("pod add n1").ok();
     labs.lab("break agent-killed").ok();
     labs.lab("heal").ok();

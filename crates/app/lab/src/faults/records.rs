@@ -57,10 +57,9 @@ pub(super) fn remove(lab: &Lab, name: &str, saved: &Value) -> Result<String, Fai
 
 /// Writes the record of a pod that does not exist.
 pub(super) fn add_ghost(lab: &Lab, node: &Node) -> Result<Value, Failure> {
-    let pods = &lab.state.pods;
-    let template = pods.iter().find(|pod| pod.node == node.name).or(pods.first());
-    let template = template.ok_or_else(|| Failure::new("the lab has no pod to write alike"))?;
-    let entry = record_of(lab, template)?;
+    let records = lab.state.pods.iter().map(|pod| record_of(lab, pod));
+    let entry = records.reduce(Result::or);
+    let entry = entry.ok_or_else(|| Failure::new("the lab has no pod to write alike"))??;
     let networks = json!([GHOST_ADDRESS]);
     write_like(lab, &entry, &node.name, "ghost", Some(networks))
 }

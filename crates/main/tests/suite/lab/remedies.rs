@@ -82,6 +82,29 @@ fn a_command_that_is_stopped_is_named_to_those_who_wait_for_it() {
 }
 
 #[test]
+fn every_command_answers_programs() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.json("up --nodes 2 --pods 1");
+    let (_, added) = labs.json("pod add n2");
+    assert_eq!((&added["name"], &added["node"]), (&"n2-db".into(), &"n2".into()));
+    assert_eq!(labs.json("test").1["pairs"]["all"], 3);
+    let (_, broken) = labs.json("break link-down");
+    assert_eq!((&broken["scenario"], &broken["target"]), (&"link-down".into(), &"n2".into()));
+    labs.lab("break link-down").refused(&["n2 is broken so already", "help: margay lab heal"]);
+    let (code, healed) = labs.json("heal");
+    assert_eq!((code, &healed["pairs"]["answering"]), (0, &3.into()), "{healed}");
+    assert_eq!(healed["steps"][0]["what"], "the cable of n2 is plugged in");
+    assert_eq!(labs.json("heal").1["steps"], serde_json::json!([]));
+    assert_eq!(labs.json("pod rm n2-db").1["removed"]["name"], "n2-db");
+    labs.lab("test n1-web n1-web").refused(&["test wants two pods, and n1-web is one"]);
+    labs.lab("status --name=-x").refused(&["cannot be the name of a lab", "does not begin with"]);
+    let (_, down) = labs.json("down");
+    let removed = &down["removed"][0];
+    assert_eq!((&removed["name"], &removed["namespaces"]), (&"default".into(), &5.into()));
+    assert_eq!(labs.json("down").1["removed"], serde_json::json!([]));
+}
+
+#[test]
 fn what_somebody_deleted_by_hand_is_healed_too() {
     let Some(labs) = Labs::of_root() else { return };
     labs.lab("up --nodes 1 --pods 2").ok();
