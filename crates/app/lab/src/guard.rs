@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::process::{Child, Command, ExitCode};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 
 use crate::BROKEN;
 use crate::down;
@@ -37,6 +37,8 @@ pub(crate) fn run(place: &Place, words: &[OsString]) -> Result<ExitCode, Failure
     let awaited: SigSet = ending.chain([Signal::SIGCHLD]).collect();
     // Blocked before the builder starts: neither its end nor a signal can be missed.
     awaited.thread_block().map_err(|errno| failed(errno.into()))?;
+    // By who cannot be interrupted: a folder without the note that it is ours would stay.
+    place.make_base()?;
     let watcher = rustix::process::getpid();
     rustix::process::set_child_subreaper(Some(watcher)).map_err(|errno| failed(errno.into()))?;
     let mut builder = Command::new(processes::own_binary()?);
@@ -80,6 +82,18 @@ fn ignored(status: &str) -> Vec<Signal> {
     let mask = line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0);
     let is_ignored = |signal: &Signal| mask & (1 << (*signal as i32 - 1)) != 0;
     ENDING.into_iter().filter(is_ignored).collect()
+}
+
+/// Does something short that a signal must not cut in two; one that comes meanwhile takes effect
+/// after it.
+pub(crate) fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    let ending: SigSet = ENDING.into_iter().collect();
+    let before = ending.thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let done = work();
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
+    done
 }
 
 fn end(builder: &mut Child) {

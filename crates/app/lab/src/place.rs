@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
+use crate::guard;
 use crate::processes;
 use crate::waiting::patiently;
 
@@ -18,6 +19,8 @@ pub(crate) const VARIABLE: &str = "MARGAY_LAB_DIR";
 const OURS: &str = ".made-for-labs";
 /// How long another command may take.
 const LOCK_WAIT: Duration = Duration::from_secs(300);
+/// How often others may be in the way of making the folder of all labs.
+const MAKE_TRIES: usize = 100;
 const NAME_LEN_MAX: usize = 32;
 
 /// The folder of one lab. It need not exist.
@@ -179,42 +182,81 @@ impl Place {
     }
 
     fn lock_by(&self, take: impl Fn(&File) -> io::Result<bool>) -> Result<Option<Lock>, Failure> {
-        self.make_base()?;
         let path = self.lock_file();
         let failed = |error: io::Error| self.unusable(&path, &error);
         loop {
+            self.make_base()?;
+            let Some(base) = self.hold_base(File::lock_shared)? else { continue };
             let options = File::options().create(true).truncate(false).write(true).open(&path);
             let file = options.map_err(failed)?;
+            drop(base);
             if !take(&file).map_err(failed)? {
                 return Ok(None);
             }
-            // Whoever held the lock before may have removed the file: then this lock is on
-            // nothing that others will find.
-            let is_current = fs::metadata(&path)
-                .and_then(|there| Ok(there.ino() == file.metadata()?.ino()))
-                .unwrap_or(false);
-            if is_current {
+            // Whoever held the lock before may have removed the file.
+            if is_at(&file, &path) {
                 return Ok(Some(Lock { _file: file }));
             }
         }
     }
 
-    /// Makes the folder of all labs, and notes in it that it is ours to remove again, with the
-    /// uppermost folder that had to be made for it.
-    fn make_base(&self) -> Result<(), Failure> {
-        if self.base.exists() {
-            return Ok(());
+    /// The folder of all labs, locked: shared while something is put into it, alone while it is
+    /// removed. None if it was removed meanwhile.
+    fn hold_base(
+        &self,
+        lock: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<Option<File>, Failure> {
+        let held = File::open(&self.base).and_then(|base| lock(&base).map(|()| base));
+        match held {
+            Ok(base) => Ok(is_at(&base, &self.base).then_some(base)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.unusable(&self.base, &error)),
         }
-        let missing = self.base.ancestors().take_while(|folder| !folder.exists()).last();
-        let uppermost = missing.unwrap_or(&self.base).as_os_str().as_bytes().to_vec();
-        self.make(&self.base)?;
+    }
+
+    /// Makes the folder of all labs, and notes in it that it is ours to remove again, with the
+    /// uppermost folder that had to be made for it. Others may make and remove it meanwhile.
+    pub(crate) fn make_base(&self) -> Result<(), Failure> {
+        let mut uppermost: Option<&Path> = None;
+        for n_tries in 0.. {
+            let missing = self.base.ancestors().take_while(|folder| !folder.exists()).last();
+            if let Some(missing) = missing {
+                uppermost = Some(uppermost.map_or(missing, |it| shorter(it, missing)));
+                match self.make(&self.base) {
+                    Err(failure) if n_tries > MAKE_TRIES => return Err(failure),
+                    Err(_) => continue,
+                    Ok(()) => {}
+                }
+            }
+            let Some(uppermost) = uppermost else { break };
+            if self.note_base(uppermost)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the folder was still there to note it in.
+    fn note_base(&self, uppermost: &Path) -> Result<bool, Failure> {
+        let Some(_base) = self.hold_base(File::lock)? else { return Ok(false) };
         let note = self.base.join(OURS);
-        fs::write(&note, uppermost).map_err(|error| self.unusable(&note, &error))
+        let ours = uppermost.as_os_str().as_bytes();
+        // Whoever made only the last part of the way has noted less.
+        if fs::read(&note).is_ok_and(|noted| noted.len() <= ours.len()) {
+            return Ok(true);
+        }
+        fs::write(&note, ours).map_err(|error| self.unusable(&note, &error))?;
+        Ok(true)
     }
 
     /// Removes the lock file, and the folders that were made for labs if this was the last.
     pub(crate) fn forget(&self, _held: &Lock) {
+        guard::undisturbed(|| self.remove_lock_and_base());
+    }
+
+    fn remove_lock_and_base(&self) {
         let _ = fs::remove_file(self.lock_file());
+        let Ok(Some(_base)) = self.hold_base(File::lock) else { return };
         let note = self.base.join(OURS);
         let Ok(uppermost) = fs::read(&note) else { return };
         let is_last = fs::read_dir(&self.base).is_ok_and(|entries| entries.count() == 1);
@@ -258,6 +300,17 @@ impl Place {
             "run the command as that user (sudo), or keep your labs elsewhere: {VARIABLE}=DIR"
         ))
     }
+}
+
+fn shorter<'a>(one: &'a Path, other: &'a Path) -> &'a Path {
+    if one.as_os_str().len() <= other.as_os_str().len() { one } else { other }
+}
+
+/// Whether this very file is still the one at that path: a lock on one that was removed is on
+/// nothing that others will find.
+fn is_at(file: &File, path: &Path) -> bool {
+    let found = fs::metadata(path).and_then(|there| Ok((there, file.metadata()?)));
+    found.is_ok_and(|(there, here)| (there.dev(), there.ino()) == (here.dev(), here.ino()))
 }
 
 /// The process that has a lock on the file with that number, by a line of the kernel's list:
@@ -305,6 +358,25 @@ mod tests {
             assert!(Place::named(name).is_err(), "{name}");
         }
         assert!(Place::named("big-2").is_ok());
+    }
+
+    #[test]
+    fn the_folder_of_all_labs_goes_with_the_last_whoever_that_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().join("labs");
+        std::thread::scope(|scope| {
+            for name in ["a", "b", "c", "d"] {
+                let folder = base.join(name);
+                let place = Place { name: name.to_owned(), base: base.clone(), folder };
+                scope.spawn(move || {
+                    for _ in 0..300 {
+                        let lock = place.lock().unwrap();
+                        place.forget(&lock);
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
