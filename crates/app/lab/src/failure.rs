@@ -77,6 +77,6 @@ impl From<store::Error> for Failure {
 /// An error of our output; errors of files name the file instead.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::new("the output cannot be written").why(error)
+        Self::new("the output cannot be written").why(text::plain_reason(&error))
     }
 }

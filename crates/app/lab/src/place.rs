@@ -21,6 +21,8 @@ const OURS: &str = ".made-for-labs";
 const LOCK_WAIT: Duration = Duration::from_secs(300);
 /// How often others may be in the way of making the folder of all labs.
 const MAKE_TRIES: usize = 100;
+/// As long as the path of a socket can be.
+const SOCKET_PATH_MAX: usize = 107;
 const NAME_LEN_MAX: usize = 32;
 
 /// The folder of one lab. It need not exist.
@@ -115,9 +117,23 @@ impl Place {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(|error| {
             Failure::new(format!("the folder {} cannot be made", folder.display()))
-                .why(error)
+                .why(text::plain_reason(&error))
                 .help(format!("{VARIABLE}=DIR margay lab …     keeps labs in another folder"))
         })
+    }
+
+    /// Refuses a folder that is so deep that the sockets in it would have paths too long for them.
+    pub(crate) fn check_depth(&self) -> Result<(), Failure> {
+        let deepest = self.node("n200", "run").join("notify.sock");
+        let n_too_many = deepest.as_os_str().len().saturating_sub(SOCKET_PATH_MAX);
+        if n_too_many == 0 {
+            return Ok(());
+        }
+        let what =
+            format!("the path of {} is too long for the sockets in it", self.folder.display());
+        Err(Failure::new(what)
+            .why(format!("by {n_too_many} of at most {SOCKET_PATH_MAX} bytes"))
+            .help(format!("{VARIABLE}=DIR margay lab …     keeps labs in another folder")))
     }
 
     fn lock_file(&self) -> PathBuf {

@@ -222,10 +222,18 @@ fn namespaces(place: &Place) -> BTreeSet<Identity> {
     entries.filter_map(|entry| identity(&entry.path())).collect()
 }
 
-/// What a child said on standard error, after it ended.
+/// What a child complained about, after it ended; what it says would help is for who called it.
 pub(crate) fn complaint(child: &mut Child) -> String {
     use std::io::Read as _;
     let mut said = String::new();
     let _ = child.stderr.take().map(|mut err| err.read_to_string(&mut said));
-    said.trim().to_owned()
+    let lines = said.trim().lines().filter(|line| !line.starts_with("help: "));
+    let bare = |line: &str| {
+        ["error: ", "why: "]
+            .iter()
+            .find_map(|word| line.strip_prefix(word))
+            .unwrap_or(line)
+            .to_owned()
+    };
+    lines.map(bare).collect::<Vec<_>>().join(": ")
 }

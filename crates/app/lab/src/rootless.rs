@@ -52,10 +52,9 @@ pub(crate) fn start(place: &Place) -> Result<(), Failure> {
     let mut said = [0; 1];
     let is_ready = child.stdout.take().is_some_and(|mut out| out.read(&mut said).unwrap_or(0) == 1);
     if !is_ready {
-        let mut why = String::new();
-        let _ = child.stderr.take().map(|mut err| err.read_to_string(&mut why));
+        let why = processes::complaint(&mut child);
         let _ = child.wait();
-        return Err(refused(place, why.trim()));
+        return Err(refused(place, &why));
     }
     let pid = i32::try_from(child.id()).map_err(|error| failed(io::Error::other(error)))?;
     join(&Process { pid, part: None }).map_err(failed)
@@ -110,8 +109,7 @@ fn refused(place: &Place, why: &str) -> Failure {
             "kernel.apparmor_restrict_unprivileged_userns=0",
         ),
     ];
-    let mut failure = Failure::new("a lab needs root, or unprivileged user namespaces")
-        .why(why.trim_start_matches("error: ").replace("\nwhy: ", ": "));
+    let mut failure = Failure::new("a lab needs root, or unprivileged user namespaces").why(why);
     let mut fix = None;
     for (path, closed, setting) in SETTINGS {
         let value = fs::read_to_string(path).unwrap_or_default();

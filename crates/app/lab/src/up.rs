@@ -119,6 +119,7 @@ fn now() -> u64 {
 
 /// The folder, the right to make namespaces, and the fabric.
 fn lay_ground(place: &Place, up: &Up, screen: Screen) -> Result<Lab, Failure> {
+    place.check_depth()?;
     let step = screen.step("fabric");
     if up.datastore() == DatastoreKind::Etcd {
         datastore::check_etcd()?;

@@ -456,5 +456,10 @@ fn what_is_not_there_is_said() {
     }
     labs.lab("up --name ../x").refused(&["cannot be the name of a lab"]);
     labs.lab("up --nodes 201").code(2);
+    let mut deep = labs.command(&["up"]);
+    deep.env("MARGAY_LAB_DIR", labs.dir.path().join("x".repeat(90)));
+    let refused =
+        Done::from(deep.output().unwrap()).refused(&["is too long for the sockets in it"]);
+    refused.complains(&["why: by ", "help: MARGAY_LAB_DIR=DIR"]);
     assert_eq!(fs::read_dir(labs.dir.path()).unwrap().count(), 0);
 }
