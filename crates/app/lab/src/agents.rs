@@ -192,7 +192,11 @@ pub(crate) fn explain_silence(lab: &Lab, node: &str, failure: Failure) -> Failur
 /// Asks the agent of a node how it is.
 pub(crate) fn ask(lab: &Lab, node: &str) -> io::Result<report::Status> {
     let socket = lab.place.node(node, "run").join("agent.sock");
-    protocol::inquire(&socket, &Inquiry::Status, ANSWER_WAIT)
+    let asked = protocol::inquire(&socket, &Inquiry::Status, ANSWER_WAIT);
+    asked.map_err(|error| match is_timeout(&error) {
+        true => io::Error::other(format!("no answer within {} s", ANSWER_WAIT.as_secs())),
+        false => error,
+    })
 }
 
 /// Whether the agent of a node runs and says how it is.

@@ -51,11 +51,12 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
         _ => 2,
     });
     start_missing(&lab, &mut healing, &faults)?;
-    reconnect_cut_off(&mut lab, &mut healing, &faults)?;
-    pods::discard_begun(&mut lab)?;
     for fault in &faults {
         put_right(&mut lab, &mut healing, fault)?;
     }
+    // Both need agents, which run by now.
+    reconnect_cut_off(&mut lab, &mut healing, &faults)?;
+    pods::discard_begun(&mut lab)?;
     if healing.steps.is_empty() {
         screen.answer(&json!({"lab": place.name, "steps": []}))?;
         screen.say(&format!("{} nothing is broken on purpose\n", screen.mark(Outcome::Fine)))?;

@@ -115,7 +115,7 @@ pub(crate) fn add_command(place: &Place, add: &PodAdd) -> Result<Outcome, Failur
     let (pod, took) = made.inspect_err(|_| {
         // The error says what is wrong; what is left of the attempt would only add to it. Without
         // an agent it cannot be taken back now: the next command does, once there is one.
-        if agents::hindrance(&lab, &node.name).is_none() {
+        if agents::is_well(&lab, &node.name) {
             let _ = discard_begun(&mut lab);
         }
     })?;

@@ -179,7 +179,7 @@ fn findings(lab: &Lab, node: &Node) -> Vec<Problem> {
                     code: None,
                     outcome: Outcome::Degraded,
                     subject: node.name.clone(),
-                    what: format!("its agent does not answer: {}", text::plain_reason(&error)),
+                    what: format!("its agent does not answer ({})", text::plain_reason(&error)),
                     fix: Some(format!("margay lab heal{}", flag(&lab.place.name))),
                 }];
             }

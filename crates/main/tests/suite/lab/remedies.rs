@@ -112,6 +112,9 @@ fn what_somebody_deleted_by_hand_is_healed_too() {
     let interface = status["pods"][0]["interface"].as_str().unwrap();
     labs.lab(&format!("exec n1 -- ip link del {interface}")).ok();
     labs.lab("status").code(2).says(&["n1-web: its interface cali", "fix: margay lab heal"]);
-    labs.lab("heal").ok().says(&["n1-web is connected again", "1/1 pairs answer"]);
+    labs.lab("break agent-killed").ok();
+    // The agent first: without it nothing could be connected.
+    let healed = labs.lab("heal").ok().says(&["n1-web is connected again", "1/1 pairs answer"]);
+    assert!(healed.out.starts_with("✓ the agent of n1 runs again\n"), "{healed:?}");
     labs.lab("status").ok();
 }
