@@ -175,10 +175,12 @@ pub(crate) fn hindrance(lab: &Lab, node: &str) -> Option<Hindrance> {
     }
 }
 
-/// Says of a call that the agent of a node did not answer why that is, and what helps.
+/// Says of a call why the agent of a node did not answer it, if it did not, and what helps.
 pub(crate) fn explain_silence(lab: &Lab, node: &str, failure: Failure) -> Failure {
     match hindrance(lab, node) {
         Some(hindrance) => failure.detail(hindrance.what()).help(hindrance.fix()),
+        // It has said itself what is wrong.
+        None if ask(lab, node).is_ok() => failure,
         None => {
             let log = lab.place.agent_log(node);
             failure

@@ -31,6 +31,12 @@ const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Si
 
 /// Runs a builder with these words, and tidies up if it is interrupted.
 pub(crate) fn run(place: &Place, words: &[OsString]) -> Result<ExitCode, Failure> {
+    if let Some(outer) = processes::surrounding() {
+        let what = format!("lab {:?} cannot be made from inside of another lab", place.name);
+        return Err(Failure::new(what)
+            .why(format!("this is the inside of {}", outer.display()))
+            .help("leave it first (exit)"));
+    }
     let failed = |error: io::Error| Failure::new("the builder cannot be run").why(error);
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     let ending = ENDING.into_iter().filter(|signal| !ignored.contains(signal));

@@ -47,7 +47,8 @@ struct Problem {
 struct NodeStatus<'a> {
     node: &'a Node,
     hindrance: Option<Hindrance>,
-    is_plugged: bool,
+    /// None where its namespace cannot be entered.
+    is_plugged: Option<bool>,
 }
 
 /// The command.
@@ -61,7 +62,7 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
         .map(|node| NodeStatus {
             node,
             hindrance: agents::hindrance(&lab, &node.name),
-            is_plugged: topology::is_plugged(&lab, &node.name).unwrap_or(false),
+            is_plugged: topology::is_plugged(&lab, &node.name).ok(),
         })
         .collect();
     let matrix = Matrix::measure(&lab, matrix::PATIENCE, |_, _| true)?;
@@ -101,7 +102,7 @@ fn problems(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
         if let Some(hindrance) = &status.hindrance {
             add(Outcome::Degraded, name, hindrance.of_node(&lab.place));
         }
-        if !status.is_plugged {
+        if status.is_plugged == Some(false) {
             add(Outcome::Broken, name, "its cable is pulled (eth0 has no carrier)".to_owned());
         }
         for (pod, what) in absent_interfaces(lab, status.node) {
@@ -117,6 +118,16 @@ fn problems(lab: &Lab, nodes: &[NodeStatus<'_>]) -> Vec<Problem> {
     }
     if lab.state.datastore == DatastoreKind::Etcd && !runs(datastore::PART) {
         add(Outcome::Broken, "etcd", "it does not run".to_owned());
+    }
+    let flag = flag(&lab.place.name);
+    for status in nodes.iter().filter(|status| status.is_plugged.is_none()) {
+        found.push(Problem {
+            code: None,
+            outcome: Outcome::Broken,
+            subject: status.node.name.clone(),
+            what: "its network namespace cannot be entered any more".to_owned(),
+            fix: Some(format!("margay lab down{flag} && margay lab up{flag}")),
+        });
     }
     found
 }
@@ -239,7 +250,7 @@ impl Found<'_> {
                 "name": status.node.name,
                 "addresses": addresses,
                 "agentRuns": status.hindrance.is_none(),
-                "isPlugged": status.is_plugged,
+                "isPlugged": status.is_plugged.unwrap_or(false),
             })
         });
         let findings = self.problems.iter().map(|problem| {

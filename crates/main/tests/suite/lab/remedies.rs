@@ -105,6 +105,21 @@ fn every_command_answers_programs() {
 }
 
 #[test]
+fn a_lab_is_not_made_where_nobody_outside_would_see_it() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 1 --pods 0").ok();
+    let inner = labs.lab("exec n1 -- margay lab up --name inner");
+    inner.refused(&["cannot be made from inside of another lab", "labs/default", "help: leave it"]);
+    // Its namespace, by the name that everybody finds it by.
+    let namespace = labs.folder().join("default/netns/n1");
+    assert!(Command::new("umount").arg("-l").arg(namespace).status().unwrap().success());
+    let again = "fix: margay lab down && margay lab up\n";
+    labs.lab("status").code(2).says(&["n1: its network namespace cannot be entered", again]);
+    labs.lab("down").ok().says(&["nothing is left"]);
+    labs.is_clean("default");
+}
+
+#[test]
 fn what_somebody_deleted_by_hand_is_healed_too() {
     let Some(labs) = Labs::of_root() else { return };
     labs.lab("up --nodes 1 --pods 2").ok();
