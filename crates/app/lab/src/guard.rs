@@ -38,8 +38,8 @@ pub(crate) fn run(place: &Place, words: &[OsString]) -> Result<ExitCode, Failure
             .help("leave it first (exit)"));
     }
     let failed = |error: io::Error| Failure::new("the builder cannot be run").why(error);
-    let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
-    let ending = ENDING.into_iter().filter(|signal| !ignored.contains(signal));
+    let stays = ignores_hangup(&fs::read_to_string("/proc/self/status").unwrap_or_default());
+    let ending = ENDING.into_iter().filter(|signal| !stays || *signal != Signal::SIGHUP);
     let awaited: SigSet = ending.chain([Signal::SIGCHLD]).collect();
     // Blocked before the builder starts: neither its end nor a signal can be missed.
     awaited.thread_block().map_err(|errno| failed(errno.into()))?;
@@ -82,12 +82,13 @@ pub(crate) fn begin(words: &[OsString]) -> Result<&[OsString], Failure> {
     Ok(words)
 }
 
-/// What the user does not want to be told by signal (`nohup`): waiting for it would override that.
-fn ignored(status: &str) -> Vec<Signal> {
+/// Whether the user wants the command to outlive the terminal (`nohup`): waiting for the signal
+/// would override that. An interrupt is not asked about: shells ignore it for whatever they start
+/// in the background, and who sends one all the same means it.
+fn ignores_hangup(status: &str) -> bool {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0);
-    let is_ignored = |signal: &Signal| mask & (1 << (*signal as i32 - 1)) != 0;
-    ENDING.into_iter().filter(is_ignored).collect()
+    let mask = line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (Signal::SIGHUP as i32 - 1)) != 0)
 }
 
 /// Does something short that a signal must not cut in two; one that comes meanwhile takes effect
@@ -167,10 +168,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ignored_signals_are_read_from_the_status() {
-        assert_eq!(ignored("SigBlk:\t0\nSigIgn:\t0000000000001001\n"), [Signal::SIGHUP]);
-        let (int, quit) = (Signal::SIGINT, Signal::SIGQUIT);
-        assert_eq!(ignored("SigIgn:\t0000000000000006\n"), [int, quit]);
-        assert!(ignored("what a strange kernel").is_empty());
+    fn what_is_ignored_is_read_from_the_status() {
+        assert!(ignores_hangup("SigBlk:\t0\nSigIgn:\t0000000000001001\n"));
+        assert!(!ignores_hangup("SigIgn:\t0000000000001006\n"));
+        assert!(!ignores_hangup("what a strange kernel"));
     }
 }

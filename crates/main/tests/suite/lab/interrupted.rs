@@ -57,6 +57,17 @@ fn number(up: &Running) -> i32 {
     i32::try_from(up.child.id()).unwrap()
 }
 
+/// The exit code of a run, which may take a while but not for ever; -1 of one that was killed.
+fn ended(up: &mut Running) -> i32 {
+    let mut code = None;
+    until("the run to end", || {
+        let status = up.child.try_wait().unwrap();
+        code = status.map(|status| status.code().unwrap_or(-1));
+        code.is_some()
+    });
+    code.unwrap()
+}
+
 #[test]
 fn an_interrupted_up_leaves_nothing_and_says_so() {
     let Some(labs) = Labs::of_root() else { return };
@@ -64,7 +75,7 @@ fn an_interrupted_up_leaves_nothing_and_says_so() {
     let namespaces = labs.folder().join("default/netns");
     until("some nodes", || fs::read_dir(&namespaces).is_ok_and(|entries| entries.count() > 2));
     signal(number(&up), Signal::INT);
-    assert_eq!(up.child.wait().unwrap().code(), Some(2));
+    assert_eq!(ended(&mut up), 2);
     up.until_complains("lab up was interrupted (by Ctrl-C)");
     up.until_complains("nothing is left of lab \"default\"");
     labs.is_clean("default");
@@ -86,7 +97,7 @@ fn a_process_that_is_just_being_started_goes_too() {
             }
             false => signal(number(&up), Signal::TERM),
         }
-        assert_eq!(up.child.wait().unwrap().code(), Some(2));
+        assert_eq!(ended(&mut up), 2);
         up.until_complains("nothing is left of lab \"default\"");
         for event in &events {
             assert!(!Path::new(&format!("/proc/{}", event.pid())).exists());
@@ -103,7 +114,7 @@ fn down_waits_for_what_a_killed_up_was_just_starting() {
     let Some((gate, mut up)) = building(&labs) else { return };
     let events = gate.held();
     kill(number(&up));
-    up.child.wait().unwrap();
+    ended(&mut up);
     let down = Running::start(labs.command(&["down"]));
     down.until_complains("waiting for another command");
     drop(gate);
@@ -123,7 +134,7 @@ fn a_builder_that_nobody_watches_builds_nothing() {
 }
 
 #[test]
-fn a_signal_that_the_user_ignores_interrupts_nothing() {
+fn a_terminal_that_goes_does_not_end_what_is_to_outlive_it() {
     let Some(labs) = Labs::of_root() else { return };
     let direct = labs.command(&["up", "--nodes", "8", "--pods", "0"]);
     let mut shell = Command::new("sh");
@@ -136,7 +147,7 @@ fn a_signal_that_the_user_ignores_interrupts_nothing() {
     let namespaces = labs.folder().join("default/netns");
     until("some nodes", || fs::read_dir(&namespaces).is_ok_and(|entries| entries.count() > 2));
     signal(number(&up), Signal::HUP);
-    assert_eq!(up.child.wait().unwrap().code(), Some(0), "{:?}", up.err());
+    assert_eq!(ended(&mut up), 0, "{:?}", up.err());
     labs.lab("down").ok();
 }
 
