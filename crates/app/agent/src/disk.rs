@@ -73,7 +73,7 @@ impl Node {
             for aside in folder.into_iter().flat_map(|folder| file::put_aside_in(&folder)) {
                 let place = aside.display();
                 let problem = format!("{place}: {what} could not be read, and was put aside");
-                let fix = format!("rm -r {place}      (once you have looked at it)");
+                let fix = format!("rm -r {place}      # once you have looked at it");
                 let code = "MG-STATE-001";
                 findings.push(Finding::new(code, Severity::Degraded, "AGENT", problem, fix));
             }
@@ -109,11 +109,11 @@ impl Unwritable {
         let problem = format!("{}, since {age}; {means}", self.spoken());
         let path = self.path.display();
         let fix = match self.kind {
-            StorageFull => format!("df -h {path}; df -i {path}      (make room)"),
-            QuotaExceeded => format!("df -h {path}; quota -v      (make room, or raise the quota)"),
+            StorageFull => format!("df -h {path}; df -i {path}      # make room"),
+            QuotaExceeded => format!("df -h {path}; quota -v      # make room, or raise the quota"),
             ReadOnlyFilesystem => format!(
-                "mount -o remount,rw $(findmnt -n -o TARGET -T {path})      (dmesg says why it is \
-                 read-only)"
+                "mount -o remount,rw $(findmnt -n -o TARGET -T {path})      # dmesg says why it is \
+                 read-only"
             ),
             PermissionDenied => format!("ls -ld {path}; lsattr -d {path}"),
             _ => format!("ls -ld {path}"),

@@ -65,14 +65,14 @@ impl Finding {
     /// The way to other nodes has no carrier.
     pub(crate) fn unplugged(interface: &str) -> Self {
         let problem = format!("{interface}, which leads to other nodes, has no carrier");
-        let fix = format!("ip link show {interface}      (is the cable in, and the other end up?)");
+        let fix = format!("ip link show {interface}      # is the cable in, and the other end up?");
         Self::new("MG-LINK-001", Severity::Broken, "ROUTES", problem, fix)
     }
 
     /// Somebody else has a route to the same place.
     pub(crate) fn foreign_route(destination: Cidr) -> Self {
         let problem = format!("{destination} is routed by another program; its route was left");
-        let fix = format!("ip route show {destination}      (remove it if it is not wanted)");
+        let fix = format!("ip route show {destination}      # remove it if it is not wanted");
         Self::new("MG-ROUTE-002", Severity::Broken, "ROUTES", problem, fix)
     }
 
@@ -84,7 +84,7 @@ impl Finding {
         };
         let problem =
             format!("{destination} has no route: {via} is on no connected subnet ({error})");
-        let fix = "margay get nodes -o wide      (is that node's address right?)".to_owned();
+        let fix = "margay get nodes -o wide      # is that node's address right?".to_owned();
         Self::new("MG-ROUTE-003", Severity::Broken, "ROUTES", problem, fix)
     }
 
@@ -99,17 +99,17 @@ impl Finding {
         let destination = unroutable.destination;
         let (code, why, fix) = match &unroutable.why {
             Obstacle::NoAddress(node) => {
-                let fix = format!("margay get node {node} -o yaml      (spec.bgp)");
+                let fix = format!("margay get node {node} -o yaml      # spec.bgp");
                 ("MG-ROUTE-005", format!("node {node} has no address"), fix)
             }
             Obstacle::HoldsNode(node) => {
                 let why = format!("it holds the address of node {node}, which would be cut off");
-                let fix = "margay get wep -A -o wide; margay ipam show --show-blocks      (delete \
-                           what has this address)";
+                let fix = "margay get wep -A -o wide; margay ipam show --show-blocks      # delete \
+                           what has this address";
                 ("MG-ROUTE-006", why, fix.to_owned())
             }
             Obstacle::NotUnicast => {
-                let fix = "margay get wep -A -o wide      (delete what has this address)";
+                let fix = "margay get wep -A -o wide      # delete what has this address";
                 ("MG-ROUTE-007", "no sandbox can have such an address".to_owned(), fix.to_owned())
             }
         };
@@ -121,7 +121,7 @@ impl Finding {
     pub(crate) fn impostor(impostor: &Impostor) -> Self {
         let Impostor { interface, endpoint, ours } = impostor;
         let problem = format!("endpoint {endpoint} is not used: {interface} is that of {ours}");
-        let fix = format!("margay get wep -A -o wide      (delete {endpoint})");
+        let fix = format!("margay get wep -A -o wide      # delete {endpoint}");
         Self::new("MG-DATA-002", Severity::Degraded, "DATAPLANE", problem, fix)
     }
 
@@ -133,8 +133,8 @@ impl Finding {
              would allow is closed"
         );
         let fix = format!(
-            "margay edit profile {profile}      (Allow, by a source selector at most, or Deny \
-             without conditions)"
+            "margay edit profile {profile}      # Allow, by a source selector at most, or Deny \
+             without conditions"
         );
         Self::new("MG-POLICY-001", Severity::Degraded, "FILTER", problem, fix)
     }
@@ -160,7 +160,7 @@ impl Finding {
     pub(crate) fn twin(twin: &Twin) -> Self {
         let Twin { address, ours, theirs, node } = twin;
         let problem = format!("{address} of endpoint {ours} is also that of {theirs} on {node}");
-        let fix = format!("margay get wep -A -o wide      (delete {theirs} if no such pod runs)");
+        let fix = format!("margay get wep -A -o wide      # delete {theirs} if no such pod runs");
         Self::new("MG-IPAM-002", Severity::Degraded, "IPAM", problem, fix)
     }
 }

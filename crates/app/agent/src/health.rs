@@ -360,13 +360,13 @@ impl Finding {
             _ => "what runs goes on",
         };
         let problem = format!("{place} does not answer for {waiting} s: {problem}; {left}");
-        let fix = "margay version      (does it answer to you? the agent tries again by itself)";
+        let fix = "margay version      # does it answer to you? the agent tries again by itself";
         Self::new("MG-STORE-001", Severity::Degraded, "STORE", problem, fix.to_owned())
     }
 
     fn not_registered(why: &str) -> Self {
         let problem = format!("the node is not in the datastore: {why}");
-        let fix = "margay get nodes      (the agent tries again by itself)".to_owned();
+        let fix = "margay get nodes      # the agent tries again by itself".to_owned();
         Self::new("MG-NODE-001", Severity::Broken, "STORE", problem, fix)
     }
 
@@ -376,7 +376,7 @@ impl Finding {
     }
 
     fn http_taken(problem: &str) -> Self {
-        let fix = "ss -ltnp      (who has it?), or another one: margay agent --http ADDRESS:PORT";
+        let fix = "ss -ltnp      # who has it? Or another one: margay agent --http ADDRESS:PORT";
         let (problem, fix) = (problem.to_owned(), fix.to_owned());
         Self::new("MG-HTTP-001", Severity::Degraded, "AGENT", problem, fix)
     }

@@ -199,7 +199,7 @@ fn ask_agent(
                 socket.display()
             );
             return Err(Failure::new(Code::TryAgainLater, message)
-                .with_details("margay status      (is the agent running on this node?)"));
+                .with_details("margay status      # is the agent running on this node?"));
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -276,12 +276,12 @@ fn status(node: &Node) -> Result<(), Failure> {
     let unwritable = node.health.vitals().unwritable;
     if let Some(unwritable) = unwritable.filter(Unwritable::refuses_adds) {
         return Err(Failure::new(Code::NotAvailable, unwritable.spoken())
-            .with_details("margay status      (what is wrong on this node?)"));
+            .with_details("margay status      # what is wrong on this node?"));
     }
     if let Some(problem) = node.health.vitals().kernel_problem {
         let message = format!("the kernel is not up to date: {problem}");
         return Err(Failure::new(Code::LimitedConnectivity, message)
-            .with_details("margay status      (what is wrong on this node?)"));
+            .with_details("margay status      # what is wrong on this node?"));
     }
     match node.transact(claim::ready) {
         Ok(Ok(())) => Ok(()),

@@ -7,13 +7,13 @@ use crate::lab::flag;
 
 /// Programs that agents tell people to run; whatever else a fix begins with is a sentence.
 const PROGRAMS: [&str; 4] = ["margay", "ip", "ss", "rm"];
-/// What stands between a command and a remark about it.
+/// What stands between a command and a remark about it, which a shell passes over.
 const GAP: &str = "      ";
 
 /// A fix of the agent of a node, for people who are not on the node.
 pub(crate) fn from_outside(fix: &str, node: &str, lab: &str) -> String {
     let (command, remark) = match fix.split_once(GAP) {
-        Some((command, remark)) => (command, as_comment(remark)),
+        Some((command, remark)) => (command, format!("{GAP}{remark}")),
         None => (fix, String::new()),
     };
     if !command.split(' ').next().is_some_and(|word| PROGRAMS.contains(&word)) {
@@ -31,12 +31,6 @@ pub(crate) fn from_outside(fix: &str, node: &str, lab: &str) -> String {
     }
 }
 
-/// A remark that a shell passes over, so that the whole line can be pasted.
-fn as_comment(remark: &str) -> String {
-    let inner = remark.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
-    format!("{GAP}# {}", inner.unwrap_or(remark))
-}
-
 #[cfg(test)]
 mod tests {
     use super::from_outside;
@@ -44,7 +38,7 @@ mod tests {
     #[test]
     fn commands_are_run_on_the_node_and_sentences_stay() {
         let of = |fix| from_outside(fix, "n1", "x");
-        let shown = of("ip route show 10.0.0.0/26      (remove it if it is not wanted)");
+        let shown = of("ip route show 10.0.0.0/26      # remove it if it is not wanted");
         assert_eq!(
             shown,
             "margay lab exec --name x n1 -- ip route show 10.0.0.0/26      # remove it if it is \
@@ -59,7 +53,7 @@ mod tests {
     #[test]
     fn what_needs_a_shell_gets_the_nodes() {
         let of = |fix| from_outside(fix, "n1", "default");
-        let shown = of("margay get wep -A; margay ipam show      (delete what has it)");
+        let shown = of("margay get wep -A; margay ipam show      # delete what has it");
         let wanted = "margay lab exec n1 -- sh -c 'margay get wep -A; margay ipam show'      \
                       # delete what has it";
         assert_eq!(shown, wanted);

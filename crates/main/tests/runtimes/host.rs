@@ -73,6 +73,34 @@ fn status_says_what_to_type_next_however_the_host_was_set_up() {
 }
 
 #[test]
+fn a_host_that_shall_do_without_its_agent_does_without_what_the_agent_left() {
+    let Some(world) = World::new() else { return };
+    world.margay("setup").says(0, &[]);
+    world.shell(
+        "cd /etc/systemd/system; mkdir -p multi-user.target.wants; \
+                 ln -s ../margay.service multi-user.target.wants/",
+    );
+    world.start_agent();
+    world.margay("setup --no-agent").says(2, &["the agent runs (process ", "help: kill "]);
+    world.stop_agent();
+    // Its socket stays, at which plugins would wait for it.
+    let said = ["agent.sock", "multi-user.target.wants/margay.service", "margay.service"];
+    world.margay("setup --no-agent").says(0, &said);
+    world.margay("status").says(0, &["✓ fine on h1: set up without an agent"]);
+    world.margay("setup --no-agent").says(0, &["nothing to do"]);
+    world.shell("test ! -L /etc/systemd/system/multi-user.target.wants/margay.service");
+
+    world.margay("setup").says(0, &[]);
+    world.shell(
+        "cd /etc/systemd/system; mkdir -p multi-user.target.wants; \
+                 ln -s ../margay.service multi-user.target.wants/",
+    );
+    world.margay("remove --yes --purge").says(0, &["multi-user.target.wants/margay.service"]);
+    world.shell("test ! -L /etc/systemd/system/multi-user.target.wants/margay.service");
+    world.assert_nothing_of_ours();
+}
+
+#[test]
 fn nothing_that_stands_in_the_place_of_a_file_holds_setting_up_or_removing_up() {
     let Some(world) = World::new() else { return };
     world.margay("setup").says(0, &[]);

@@ -7,7 +7,7 @@ use host::journal;
 use host::report::{self, Finding, Sandbox, Sandboxes, Severity, Status};
 
 use super::setup::item::Standing;
-use super::setup::layout::{Layout, Root};
+use super::setup::layout::{Layout, Root, wanted_by};
 
 /// The most that is read of a unit.
 const UNIT_MAX: u64 = 1 << 20;
@@ -28,9 +28,8 @@ pub(crate) fn start(layout: &Layout) -> String {
     if !Path::new("/run/systemd/system").exists() {
         return by_hand(unit).unwrap_or_else(|| "margay setup".to_owned());
     }
-    let wants = unit.with_file_name("multi-user.target.wants");
-    match wants.join(&*name).exists() {
-        true => format!("systemctl restart {name}      (journalctl -u {name} says why it ended)"),
+    match wanted_by(unit).is_some_and(|link| link.exists()) {
+        true => format!("systemctl restart {name}      # journalctl -u {name} says why it ended"),
         false => format!("systemctl daemon-reload && systemctl enable --now {name}"),
     }
 }

@@ -84,10 +84,10 @@ impl Agent {
         match advice::layout(&self.run_dir) {
             Some(layout) => advice::start(&layout),
             None if self.run_dir.as_os_str() == DEFAULT_RUN_DIR => {
-                "margay setup      (margay setup --plan says what it would do)".to_owned()
+                "margay setup      # margay setup --plan says what it would do".to_owned()
             }
             None => format!(
-                "margay agent --run-dir {} …      (see margay agent --help)",
+                "margay agent --run-dir {} …      # see margay agent --help",
                 self.run_dir.display()
             ),
         }

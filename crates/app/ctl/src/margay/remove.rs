@@ -125,12 +125,8 @@ fn refuse(
     }
     if let Some(process) = agent_process(layout)? {
         let what = format!("the agent runs (process {process}); nothing was removed");
-        let has_manager = Path::new("/run/systemd/system").exists();
-        let stop = match layout.unit.as_ref().filter(|unit| has_manager && unit.exists()) {
-            Some(_) => "systemctl disable --now margay".to_owned(),
-            None => format!("kill {process}"),
-        };
-        return Err(Failure::new(what).help(format!("{stop}      (then margay remove again)")));
+        let stop = stop(layout, process);
+        return Err(Failure::new(what).help(format!("{stop}      # then margay remove again")));
     }
     let live = found.sandboxes.live();
     if live.is_empty() || arguments.force {
@@ -141,8 +137,17 @@ fn refuse(
     Err(live.into_iter().fold(failure, Failure::detail))
 }
 
+/// The command that ends the agent of a host.
+pub(crate) fn stop(layout: &Layout, process: i32) -> String {
+    let has_manager = Path::new("/run/systemd/system").exists();
+    match layout.unit.as_ref().filter(|unit| has_manager && unit.exists()) {
+        Some(_) => "systemctl disable --now margay".to_owned(),
+        None => format!("kill {process}"),
+    }
+}
+
 /// The process that listens at the agent's socket.
-fn agent_process(layout: &Layout) -> Result<Option<i32>, Failure> {
+pub(crate) fn agent_process(layout: &Layout) -> Result<Option<i32>, Failure> {
     use io::ErrorKind::{ConnectionRefused, NotFound};
     let socket = layout.run_dir.join("agent.sock");
     let failed = |error: io::Error| {

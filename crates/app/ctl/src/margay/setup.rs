@@ -11,6 +11,7 @@ pub(crate) mod layout;
 mod records;
 mod texts;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -19,8 +20,8 @@ use serde_json::json;
 
 use super::arguments::{Format, Place};
 use super::failure::Failure;
-use super::structured;
 use super::terminal::{Mark, Terminal};
+use super::{remove, structured};
 use change::Change;
 use datastore::Chosen;
 use item::{Item, Standing};
@@ -113,6 +114,10 @@ pub(crate) fn run(
     for item in stale(before.as_ref(), &items) {
         changes.extend(item.removal(&root)?);
     }
+    if arguments.no_agent {
+        refuse_agent(arguments, &root, before.as_ref().unwrap_or(&layout))?;
+        changes.extend(leavings(&root, before.as_ref().unwrap_or(&layout)));
+    }
     let held = item::compare(&items, &root)?;
     in_the_way(&held, arguments.replace)?;
     // The receipt goes first, so that whatever is interrupted can be removed; then what a runtime
@@ -148,6 +153,30 @@ fn refuse(arguments: &SetupArguments, root: &Root) -> Result<(), Failure> {
             .help("sudo margay setup, or margay setup --plan"));
     }
     Ok(())
+}
+
+/// An agent that runs would go on serving, and nothing would start it the next time.
+fn refuse_agent(arguments: &SetupArguments, root: &Root, before: &Layout) -> Result<(), Failure> {
+    if arguments.plan || !root.is_host() {
+        return Ok(());
+    }
+    let Some(process) = remove::agent_process(before)? else { return Ok(()) };
+    let what = format!("the agent runs (process {process}); nothing was changed");
+    let stop = remove::stop(before, process);
+    Err(Failure::new(what).help(format!("{stop}      # then margay setup --no-agent again")))
+}
+
+/// What an agent leaves on a host that does without one from now on: the socket, at which plugins
+/// would wait for it, and the link by which the service manager would start it.
+fn leavings(root: &Root, before: &Layout) -> Vec<Change> {
+    let socket = before.run_dir.join("agent.sock");
+    let link = before.unit.as_deref().and_then(layout::wanted_by);
+    let all = [(Some(socket), "left by an agent"), (link, "the start of the unit")];
+    let there = all.into_iter().filter_map(|(path, what)| Some((path?, what)));
+    there
+        .filter(|(path, _)| fs::symlink_metadata(root.join(path)).is_ok())
+        .map(|(path, what)| Change::clearing(path, what))
+        .collect()
 }
 
 /// What an earlier setup made at places where this one makes nothing.
@@ -219,7 +248,7 @@ fn next(arguments: &SetupArguments, layout: &Layout, changes: &[Change]) -> Stri
     }
     let label = if text.is_empty() { "next:" } else { "     " };
     text += &format!("{label} podman run --network {} IMAGE", layout.network);
-    text += "      (containerd finds the network by itself)\n";
+    text += "      # containerd finds the network by itself\n";
     if !arguments.open {
         text += "note: published ports answer to this host only; ";
         text += "margay setup --open lets others in\n";

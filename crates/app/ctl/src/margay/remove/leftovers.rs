@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::super::failure::Failure;
 use super::super::setup::item::Item;
-use super::super::setup::layout::{Layout, RECEIPT, Root};
+use super::super::setup::layout::{Layout, RECEIPT, Root, wanted_by};
 use super::step::{Act, Step};
 
 /// What agent and plugin keep in a state folder that others may use as well.
@@ -39,6 +39,8 @@ pub(super) fn look(root: &Root, layout: &Layout, purges: bool) -> Result<Leftove
         let list = if is_switch { &mut first } else { &mut last };
         list.extend(removal(item, root)?);
     }
+    let link = layout.unit.as_deref().and_then(wanted_by);
+    first.extend(link.map(|link| root.join(&link)).and_then(path_step));
     let run_dir = root.join(&layout.run_dir);
     first.extend(RUN_FILES.iter().map(|name| run_dir.join(name)).filter_map(path_step));
     let state_dir = root.join(&layout.state_dir);

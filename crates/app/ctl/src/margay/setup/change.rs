@@ -1,5 +1,8 @@
 //! One line of a plan, and how it is done.
 
+use std::fs;
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use super::super::failure::Failure;
@@ -51,6 +54,7 @@ pub(crate) struct Change {
 enum Act {
     Put(Item),
     Remove(Item),
+    Clear(PathBuf),
     Write(Record),
 }
 
@@ -78,6 +82,12 @@ impl Change {
         Self { verb, kind, name, detail: detail.to_owned(), act: Act::Remove(item) }
     }
 
+    /// The removal of what a program left.
+    pub(crate) fn clearing(path: PathBuf, detail: &str) -> Self {
+        let (name, detail) = (path.display().to_string(), detail.to_owned());
+        Self { verb: Verb::Remove, kind: "file", name, detail, act: Act::Clear(path) }
+    }
+
     /// A record of the datastore.
     pub(crate) fn of_record(record: Record, verb: Verb, detail: String) -> Self {
         let name = record.spoken();
@@ -89,6 +99,9 @@ impl Change {
         match &self.act {
             Act::Put(item) => item.put(root),
             Act::Remove(item) => item.remove(root),
+            Act::Clear(path) => fs::remove_file(root.join(path)).map_err(|error| {
+                Failure::new(format!("{}: {}", path.display(), text::plain_reason(&error)))
+            }),
             Act::Write(record) => records.write(record),
         }
     }

@@ -262,6 +262,11 @@ fn usual_bin_dirs(root: &Root) -> Vec<PathBuf> {
     if found.is_empty() { vec![BIN_DIRS[0].into()] } else { found }
 }
 
+/// The link by which a service manager starts a unit, once it is enabled.
+pub(crate) fn wanted_by(unit: &Path) -> Option<PathBuf> {
+    Some(unit.with_file_name("multi-user.target.wants").join(unit.file_name()?))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
