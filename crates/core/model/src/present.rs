@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::prepare::{TIER_LABEL, fill_stored_pool, fill_stored_tier, is_named_policy};
 
-/// A stored object as users see it, with the revision of its last change. An unreadable note of
-/// a policy's name is an error, because the object would appear under a wrong one.
-pub fn present(kind: Kind, mut object: Value, revision: i64) -> Result<Value, UnreadableName> {
+/// A stored object as users see it. An unreadable note of a policy's name is an error, because the
+/// object would appear under a wrong one.
+pub fn present(kind: Kind, mut object: Value) -> Result<Value, UnreadableName> {
     if is_named_policy(kind) {
         settle_policy_name(&mut object).map_err(UnreadableName)?;
         label_tier(&mut object);
@@ -18,9 +18,6 @@ pub fn present(kind: Kind, mut object: Value, revision: i64) -> Result<Value, Un
         Kind::IpPool => fill_stored_pool(&mut object),
         Kind::Tier => fill_stored_tier(&mut object),
         _ => {}
-    }
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
     }
     Ok(object)
 }
@@ -56,26 +53,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_appears_under_its_noted_name_and_with_its_revision() {
+    fn a_policy_appears_under_its_noted_name() {
         let note = r#"{"name":"b"}"#;
         let metadata =
             json!({"name": "default.a", "annotations": {"projectcalico.org/metadata": note}});
-        let seen = present(Kind::NetworkPolicy, json!({ "metadata": metadata }), 7).unwrap();
-        let metadata = json!({"name": "b", "labels": {"projectcalico.org/tier": "default"},
-            "resourceVersion": "7"});
+        let seen = present(Kind::NetworkPolicy, json!({ "metadata": metadata })).unwrap();
+        let metadata = json!({"name": "b", "labels": {"projectcalico.org/tier": "default"}});
         assert_eq!(seen, json!({ "metadata": metadata }));
     }
 
     #[test]
     fn a_note_that_is_no_name_is_refused() {
         let metadata = json!({"name": "a", "annotations": {"projectcalico.org/metadata": "b"}});
-        assert!(present(Kind::NetworkPolicy, json!({ "metadata": metadata }), 7).is_err());
+        assert!(present(Kind::NetworkPolicy, json!({ "metadata": metadata })).is_err());
     }
 
     #[test]
     fn an_old_pool_shows_what_its_missing_fields_stand_for() {
         let stored = json!({"metadata": {"name": "p"}, "spec": {"cidr": "fd00::/64"}});
-        let seen = present(Kind::IpPool, stored, 1).unwrap();
+        let seen = present(Kind::IpPool, stored).unwrap();
         assert_eq!(seen["spec"]["blockSize"], 122);
         assert_eq!(seen["spec"]["vxlanMode"], "Never");
     }

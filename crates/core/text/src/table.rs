@@ -117,10 +117,12 @@ fn write_row(text: &mut String, cells: &[String], widths: &[Option<usize>]) {
     let shown = widths.iter().enumerate().filter_map(|(at, width)| Some((at, (*width)?)));
     for (at, width) in shown {
         let cell = cells.get(at).map_or("", String::as_str);
-        let shown = cut(cell, width);
-        text.push_str(&shown);
-        let padding = width.saturating_sub(columns_of(&shown)) + GAP;
-        text.extend(std::iter::repeat_n(' ', padding));
+        let columns = columns_of(cell);
+        match columns <= width {
+            true => text.push_str(cell),
+            false => text.push_str(&cut(cell, width)),
+        }
+        text.extend(std::iter::repeat_n(' ', width.saturating_sub(columns) + GAP));
     }
     let end = text[start..].trim_end().len();
     text.truncate(start + end);

@@ -83,7 +83,7 @@ impl Store {
     pub(crate) fn list_each(
         &self,
         prefix: &str,
-        mut each: impl FnMut(KeyValue) -> ControlFlow<()>,
+        each: &mut dyn FnMut(KeyValue) -> ControlFlow<()>,
     ) -> Result<i64, Error> {
         let (mut from, end) = key_range(prefix);
         let mut revision = 0;

@@ -193,11 +193,11 @@ impl Store {
     pub fn list_each(
         &self,
         prefix: &str,
-        each: impl FnMut(KeyValue) -> ControlFlow<()>,
+        mut each: impl FnMut(KeyValue) -> ControlFlow<()>,
     ) -> Result<i64, Error> {
         match self {
-            Store::Sqlite(store) => store.list_each(prefix, each),
-            Store::Etcd(store) => store.list_each(prefix, each),
+            Store::Sqlite(store) => store.list_each(prefix, &mut each),
+            Store::Etcd(store) => store.list_each(prefix, &mut each),
         }
     }
 

@@ -203,12 +203,12 @@ impl Resources {
         kind: Kind,
         namespace: Option<&str>,
         spec_fields: Option<&[&str]>,
-        each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
+        mut each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
     ) -> Result<i64, Error> {
         // A policy's tier is part of how it is shown.
         let spec_fields = spec_fields.map(|fields| [fields, &["tier"]].concat());
-        let read = |entry: &KeyValue| stored_part(kind, entry, spec_fields.as_deref());
-        self.each_read(kind, namespace, read, each)
+        let mut read = |entry: &KeyValue| stored_part(kind, entry, spec_fields.as_deref());
+        self.each_read(kind, namespace, &mut read, &mut each)
     }
 
     /// As [`Resources::each_part`], with the objects held to the rules of writes as
@@ -218,18 +218,18 @@ impl Resources {
         kind: Kind,
         namespace: Option<&str>,
         spec_fields: Option<&[&str]>,
-        each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
+        mut each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
     ) -> Result<i64, Error> {
         let mut judge = Judge::new(kind, spec_fields);
-        self.each_read(kind, namespace, |entry| judge.judged(entry), each)
+        self.each_read(kind, namespace, &mut |entry| judge.judged(entry), &mut each)
     }
 
     fn each_read(
         &self,
         kind: Kind,
         namespace: Option<&str>,
-        mut read: impl FnMut(&KeyValue) -> Result<Stored, Quarantined>,
-        mut each: impl FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
+        read: &mut dyn FnMut(&KeyValue) -> Result<Stored, Quarantined>,
+        each: &mut dyn FnMut(Result<Stored, Quarantined>) -> ControlFlow<()>,
     ) -> Result<i64, Error> {
         let mut is_over = false;
         let revision = self.store.list_each(&list_prefix(kind, namespace), |entry| {

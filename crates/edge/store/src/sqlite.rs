@@ -122,7 +122,7 @@ impl Store {
     pub(crate) fn list_each(
         &self,
         prefix: &str,
-        mut each: impl FnMut(KeyValue) -> ControlFlow<()>,
+        each: &mut dyn FnMut(KeyValue) -> ControlFlow<()>,
     ) -> Result<i64, Error> {
         if self.is_absent() {
             return Ok(FIRST_REVISION);

@@ -149,7 +149,7 @@ impl Store {
                 )));
             }
             Some((_, old)) => {
-                let old = present(kind, old.clone(), 1)?;
+                let old = present(kind, old.clone())?;
                 match prepare_update(kind, &old, object.clone(), &context, &neighbours) {
                     Err(refusal) => return Ok(Err(sentence(kind, &object, &refusal))),
                     Ok(stored) => stored,

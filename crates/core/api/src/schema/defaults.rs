@@ -20,24 +20,14 @@ pub fn lacks_default(object: &'static Object, value: &Value) -> bool {
 fn object_lacks(object: &'static Object, value: &Value, depth: usize) -> bool {
     let Value::Object(fields) = value else { return false };
     let Some(depth) = depth.checked_sub(1) else { return false };
-    object.fields.iter().any(|field| {
-        let has_inner = || field.shape.object().is_some_and(|inner| has_default(inner, depth));
-        if field.default.is_none() && !has_inner() {
-            return false;
-        }
-        match fields.get(field.name) {
-            None | Some(Value::Null) => field.default.is_some(),
-            Some(value) => lacks(field.shape, value, depth),
-        }
-    })
-}
-
-/// Whether a default stands anywhere in the table.
-fn has_default(object: &'static Object, depth: usize) -> bool {
-    let Some(depth) = depth.checked_sub(1) else { return false };
-    object.fields.iter().any(|field| {
-        let inner = field.shape.object();
-        field.default.is_some() || inner.is_some_and(|inner| has_default(inner, depth))
+    let mut defaults = object.fields.iter().filter(|field| field.default.is_some());
+    if defaults.any(|field| fields.get(field.name).is_none_or(Value::is_null)) {
+        return true;
+    }
+    // Fewer fields are there than could be.
+    fields.iter().any(|(name, value)| {
+        let field = object.fields.iter().find(|field| field.name == name);
+        field.is_some_and(|field| lacks(field.shape, value, depth))
     })
 }
 

@@ -49,7 +49,7 @@ impl FamiliarItems {
     /// saves, and everything is forgotten.
     pub fn learn(&mut self, met: Met) {
         self.n_fresh += met.fresh.len();
-        self.n_familiar += met.familiar.len();
+        self.n_familiar += met.n_familiar;
         if self.n_fresh > TRIAL && self.n_familiar < self.n_fresh / 2 {
             self.lists.clear();
         }
@@ -68,13 +68,15 @@ impl FamiliarItems {
 #[derive(Debug, Default)]
 pub struct Met {
     fresh: Vec<(&'static str, Box<str>)>,
-    familiar: Vec<(&'static str, usize)>,
+    n_familiar: usize,
+    /// Those of the familiar ones that were read all the same, by list and index.
+    kept: Vec<(&'static str, usize)>,
 }
 
 impl Met {
     /// Runs `judge` on the object without the items that were met before; `null` stands for each.
     pub fn without_familiar<T>(&self, object: &mut Value, judge: impl FnOnce(&Value) -> T) -> T {
-        let mut kept = vec![Value::Null; self.familiar.len()];
+        let mut kept = vec![Value::Null; self.kept.len()];
         self.swap(object, &mut kept);
         let judged = judge(object);
         self.swap(object, &mut kept);
@@ -83,7 +85,7 @@ impl Met {
 
     fn swap(&self, object: &mut Value, kept: &mut [Value]) {
         let Some(spec) = object.get_mut("spec") else { return };
-        for ((list, index), kept) in self.familiar.iter().zip(kept) {
+        for ((list, index), kept) in self.kept.iter().zip(kept) {
             if let Some(item) = spec.get_mut(*list).and_then(|list| list.get_mut(*index)) {
                 std::mem::swap(item, kept);
             }
@@ -104,11 +106,15 @@ impl Reading<'_> {
     /// Notes an item; says whether it has to be read.
     pub(super) fn meet(&self, list: &'static str, index: usize, text: &str) -> bool {
         let mut met = self.met.borrow_mut();
-        match self.items.has(list, text) {
-            true => met.familiar.push((list, index)),
-            false => met.fresh.push((list, text.into())),
+        if !self.items.has(list, text) {
+            met.fresh.push((list, text.into()));
+            return true;
         }
-        self.keeps_items || met.familiar.last() != Some(&(list, index))
+        met.n_familiar += 1;
+        if self.keeps_items {
+            met.kept.push((list, index));
+        }
+        self.keeps_items
     }
 }
 
@@ -136,15 +142,19 @@ mod tests {
         }
     }
 
+    fn fresh(text: Box<str>) -> Met {
+        Met { fresh: vec![("ingress", text)], ..Met::default() }
+    }
+
     #[test]
     fn what_is_kept_is_bounded() {
         let mut items = FamiliarItems::of(&["ingress"]);
         let long = "x".repeat(TEXT_BYTES_MAX + 1).into_boxed_str();
-        items.learn(Met { fresh: vec![("ingress", long.clone())], familiar: Vec::new() });
+        items.learn(fresh(long.clone()));
         assert!(!items.has("ingress", &long));
         for n in 0..200 {
             let text = format!("{n:08000}").into_boxed_str();
-            items.learn(Met { fresh: vec![("ingress", text)], familiar: Vec::new() });
+            items.learn(fresh(text));
         }
         assert!(items.n_bytes <= BYTES_MAX);
     }

@@ -18,6 +18,10 @@ pub(super) fn in_utc(text: &str) -> Option<String> {
     if !in_range {
         return None;
     }
+    // As Kubernetes writes them, which is how nearly all are stored.
+    if text.get(19..) == Some("Z") {
+        return Some(text.to_owned());
+    }
     let offset = offset_seconds(after_fraction(text.get(19..)?)?)?;
     let of_day = hour * 3600 + minute * 60 + second;
     Some(write(days_from_year_zero(year, month, day) * 86_400 + of_day - offset))

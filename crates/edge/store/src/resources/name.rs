@@ -5,6 +5,9 @@ use std::fmt;
 use api::Kind;
 use serde_json::Value;
 
+/// Below this lie all resources, by the plurals of their kinds.
+const ROOT: &str = "/calico/resources/v3/projectcalico.org/";
+
 /// An object's kind, namespace and name; shown as Calico shows it (`NetworkPolicy(prod/web)`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
@@ -49,7 +52,7 @@ impl Name {
 
     /// Reads a datastore key of the kind; `None` when it is not one.
     pub fn from_key(kind: Kind, key: &str) -> Option<Self> {
-        let rest = key.strip_prefix(&list_prefix(kind, None))?;
+        let rest = key.strip_prefix(ROOT)?.strip_prefix(kind.plural())?.strip_prefix('/')?;
         let (namespace, name) = match kind.is_namespaced() {
             true => rest.split_once('/')?,
             false => ("", rest),
@@ -72,9 +75,9 @@ pub(crate) fn list_prefix(kind: Kind, namespace: Option<&str>) -> String {
     let plural = kind.plural();
     match namespace {
         Some(namespace) if kind.is_namespaced() => {
-            format!("/calico/resources/v3/projectcalico.org/{plural}/{namespace}/")
+            format!("{ROOT}{plural}/{namespace}/")
         }
-        _ => format!("/calico/resources/v3/projectcalico.org/{plural}/"),
+        _ => format!("{ROOT}{plural}/"),
     }
 }
 

@@ -71,7 +71,7 @@ impl Found {
         if !is_known {
             api::strip_unknown(object_for(name.kind), &mut value);
         }
-        match present(name.kind, value, revision) {
+        match present(name.kind, value) {
             Ok(shown) => {
                 let object = with_resource_version(shown, revision);
                 Ok(Stored { name, object, revision })

@@ -33,7 +33,8 @@ pub(super) fn read_familiar(
 }
 
 fn read_part(object: &'static Object, text: &[u8], part: Part<'_>) -> Option<Value> {
-    let mut source = serde_json::Deserializer::from_slice(text);
+    // Looking for broken characters once is cheaper than once for each text in it.
+    let mut source = serde_json::Deserializer::from_str(std::str::from_utf8(text).ok()?);
     let reader = Reader { shape: Shape::Object(object), depth: 0, part };
     let value = reader.deserialize(&mut source).ok()?;
     source.end().ok()?;
