@@ -66,7 +66,8 @@ fn an_undo_that_was_killed_half_way_can_be_said_again() {
         place.put(key, std::str::from_utf8(value).unwrap());
         place.margay("undo").ok().says(&["✓ write 2 taken back: NetworkPolicy shop/db\n"]);
         assert_eq!(place.dump(), before);
-        place.margay("undo 2").refused(&["all is as it was before write 2"]);
+        let said = "write 2 was taken back already, by write 3\n";
+        place.margay("undo 2").refused(&[said, "help: margay undo 3 makes it again\n"]);
     }
 }
 
@@ -79,7 +80,8 @@ fn a_write_to_another_store_is_not_taken_back_here() {
     place.run(&["--store", &elsewhere, "apply", "-f", "given.yaml"]).ok();
     // The last write of this store is meant, not the last of all.
     place.margay("undo").ok().says(&["write 1"]);
-    place.margay("undo 77").refused(&["there is no write 77"]);
+    let absent = place.margay("undo 77").refused(&["there is no write 77", "help: margay history"]);
+    assert!(!absent.err.contains(".json"), "no file of ours is at fault: {absent:?}");
 }
 
 #[test]
@@ -118,6 +120,38 @@ fn tier(name: &str) -> String {
 fn policy_in(tier: &str) -> String {
     policy("shop", &format!("{tier}.web"), 1)
         .replace("spec:\n", &format!("spec:\n  tier: {tier}\n"))
+}
+
+#[test]
+fn a_write_that_somebody_else_took_back_is_not_the_end_of_the_way() {
+    for place in Place::both() {
+        place.give("apply", &policy("shop", "web", 1)).ok();
+        place.give("apply", &policy("shop", "db", 1)).ok();
+        place.run(&["calicoctl", "delete", "np", "db", "-n", "shop"]).code(0);
+        let said = "all is as it was before write 2\n";
+        let refused = place.margay("undo").refused(&[said, "help: margay undo 1 takes back"]);
+        let named = place.margay("undo 2").refused(&[said]);
+        assert!(!named.err.contains("undo 1"), "that one was not meant: {named:?}");
+        let help = refused.err.lines().find_map(|line| line.strip_prefix("help: margay ")).unwrap();
+        let command = help.strip_suffix(" takes back the one before").unwrap();
+        place.margay(command).ok().says(&["write 1 taken back: NetworkPolicy shop/web"]);
+    }
+}
+
+#[test]
+fn what_is_to_be_pasted_leads_to_the_datastore_that_flags_chose() {
+    let place = Place::embedded();
+    place.file("given.yaml", &policy("shop", "web", 1));
+    let done = place.margay("--store other.db apply given.yaml").ok();
+    assert!(done.out.ends_with("undo: margay --store other.db undo 1\n"), "{done:?}");
+    let done = place.margay("--store other.db undo").ok();
+    assert!(done.out.ends_with("redo: margay --store other.db undo 2\n"), "{done:?}");
+    place.margay("--store other.db undo 2").ok();
+    place.margay("label np web -n shop a=b --store other.db").ok();
+    let help = "help: margay --store other.db undo 4 && margay --store other.db undo 1\n";
+    place.margay("undo 1 --store other.db").refused(&[help]);
+    let done = place.run(&["--store", "a b.db", "apply", "given.yaml"]).ok();
+    assert!(done.out.ends_with("undo: margay --store 'a b.db' undo 5\n"), "{done:?}");
 }
 
 #[test]
@@ -228,10 +262,8 @@ fn an_object_given_twice_that_ends_as_it_was_is_no_change() {
         let far = policy("shop", "web", 1) + &others + &policy("shop", "web", 7);
         place.give("apply", &far).ok().says(&["✓ 1 changed, 120 unchanged", note]);
         assert_eq!(order(&place), 7);
-        place.margay("undo 3").refused(&[
-            "all is as it was before write 3",
-            "help: margay undo 2 takes back the one before",
-        ]);
+        let refused = place.margay("undo 3").refused(&["all is as it was before write 3"]);
+        assert!(!refused.err.contains("undo 2"), "that one was not meant: {refused:?}");
         place.margay("undo").ok().says(&["write 2 taken back: 120 objects"]);
         place.margay("undo").ok().says(&["write 1 taken back: NetworkPolicy shop/web"]);
         place.margay("get np web -n shop").refused(&["does not exist"]);
@@ -391,7 +423,7 @@ fn later_writes_of_our_own_are_named_and_the_advice_leads_to_the_end() {
         place.margay("undo 4").ok();
         follow_advice(&place, &refused);
         place.margay("get np web -n shop").refused(&["does not exist"]);
-        place.margay("undo 2").refused(&["has taken write 2 back already"]);
+        place.margay("undo 2").refused(&["write 2 was taken back already, by write 7"]);
     }
 }
 
@@ -491,7 +523,7 @@ fn a_killed_write_that_is_not_certain_says_so_and_is_taken_back_key_by_key() {
         ]);
         assert_eq!(order(&place), 1);
         assert_eq!(place.json("get np db -n shop")["spec"]["order"], 9);
-        place.margay("undo 2").refused(&["nothing is known to be as write 2 left it", "shop/db"]);
+        place.margay("undo 2").refused(&["write 2 was taken back already, by write 3"]);
     }
 }
 

@@ -127,13 +127,29 @@ fn long_answers_go_through_a_pager_on_a_terminal_only() {
 }
 
 #[test]
-fn the_history_on_a_narrow_terminal_shows_whole_times() {
+fn the_history_on_a_narrow_terminal_shows_what_tells_writes_apart() {
     let place = Place::embedded();
-    place.give("apply", &policy("shop", "a-policy-with-a-name", 1)).ok();
-    let (code, shown) = on_terminal(place.command(&["history"]), 60, 24, "");
+    place.give("apply", &policy("shop", "db", 1)).ok();
+    place.margay("label np db -n shop a=b").ok();
+    place.margay("undo").ok();
+    let history = |columns| on_terminal(place.command(&["history"]), columns, 24, "");
+    let (code, shown) = history(80);
+    assert!(code == 0 && !shown.contains('…'), "{shown}");
+    for told in ["AGE", "np shop/db", "label np db -n shop a=b", "taken back by 3"] {
+        assert!(shown.contains(told), "{told}: {shown}");
+    }
+    assert!(!shown.contains("store.db"), "all went to one: {shown}");
+    let (_, shown) = history(40);
+    assert!(shown.contains("np shop/db  label"), "{shown}");
+    assert!(shown.contains("left out to fit 40 columns: STATE"), "{shown}");
     let time = place.json("history")[0]["time"].as_str().unwrap().to_owned();
-    assert!(code == 0 && shown.contains(&time), "{shown}");
-    assert!(shown.contains("left out to fit 60 columns: "), "{shown}");
+    let (_, shown) = history(400);
+    assert!(shown.contains(&time) && shown.contains("store.db"), "{shown}");
+    // Where they went tells them apart, if not all went to one place.
+    let words = ["--store", "b.db", "apply", "given.yaml"];
+    place.run(&words).ok();
+    let (_, shown) = history(120);
+    assert!(shown.contains("STORE"), "{shown}");
 }
 
 #[test]

@@ -126,12 +126,24 @@ pub(crate) struct Kept {
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     state_dir: Option<PathBuf>,
+    /// How this program is called so that it meets the same datastore again.
+    program: String,
 }
 
 impl History {
     /// The history below a state folder; without one nothing is kept.
     pub(crate) fn below(state_dir: Option<PathBuf>) -> Self {
-        Self { state_dir }
+        Self { state_dir, program: "margay".to_owned() }
+    }
+
+    /// The same, for a program that is called with flags that choose the datastore.
+    pub(crate) fn called(self, program: String) -> Self {
+        Self { program, ..self }
+    }
+
+    /// The command that takes a write back, to be pasted.
+    pub(crate) fn undo_command(&self, number: u64) -> String {
+        format!("{} undo {number}", self.program)
     }
 
     /// Whether there is a folder to keep it in.
@@ -163,12 +175,10 @@ impl History {
             Ok(dir) => path(&dir, number),
             Err(error) => return Err(gone().why(error.to_string())),
         };
-        let unreadable = |error: io::Error| {
-            let what = match error.kind() {
-                io::ErrorKind::NotFound => gone().help("margay history"),
-                _ => Failure::new(format!("the record of write {number} cannot be read")),
-            };
-            what.why(format!("{}: {error}", path.display()))
+        let unreadable = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => gone().help("margay history lists those that are kept"),
+            _ => Failure::new(format!("the record of write {number} cannot be read"))
+                .why(format!("{}: {error}", path.display())),
         };
         let mut bytes = Vec::new();
         let mut file = open_regular(&path).map_err(unreadable)?;
@@ -196,20 +206,23 @@ impl History {
         self.dir().is_ok_and(|dir| fs::symlink_metadata(path(&dir, number)).is_ok())
     }
 
-    /// The newest write to a cluster that is neither taken back nor itself a taking back. Those
-    /// that are `open` were cut short; others under way are not over yet.
+    /// The newest write to a cluster that is neither taken back nor itself a taking back, of those
+    /// before a number. Those that are `open` were cut short; others under way are not over yet.
     pub(crate) fn newest(
         &self,
+        before: u64,
         is_here: impl Fn(&Entry) -> bool,
         open: &[(u64, String)],
     ) -> Result<Option<u64>, Failure> {
-        let Kept { entries, unreadable } = self.kept()?;
+        let Kept { entries, mut unreadable } = self.kept()?;
+        unreadable.retain(|(number, _)| *number < before);
         let undone = taken_back(&entries);
         let is_over = |number: &u64, entry: &Entry| {
             !entry.under_way || open.iter().any(|(open, _)| open == number)
         };
         let is_plain = |(number, entry): &&(u64, Entry)| {
-            entry.undoes.is_none()
+            *number < before
+                && entry.undoes.is_none()
                 && !undone.contains_key(number)
                 && !entry.has_nothing_to_take_back()
                 && is_over(number, entry)
@@ -219,7 +232,9 @@ impl History {
         match unreadable.into_iter().rfind(|(number, _)| Some(*number) > newest) {
             None => Ok(newest),
             Some((_, failure)) => Err(match newest {
-                Some(number) => failure.help(format!("margay undo {number} passes over it")),
+                Some(number) => {
+                    failure.help(format!("{} passes over it", self.undo_command(number)))
+                }
                 None => failure,
             }),
         }

@@ -209,11 +209,11 @@ fn configure(session: &Session, ipam: &Ipam) -> Result<bool, Failure> {
     changed.map_err(|error| super::write::failed(session, error))?;
     let recorded = session.record_changes();
     let shown = show_settings(session, Format::default()).and_then(|fine| {
-        io::stdout().lock().write_all(recorded.line().as_bytes())?;
+        io::stdout().lock().write_all(recorded.line(&session.history).as_bytes())?;
         Ok(fine)
     });
     shown.map_err(|failure| match recorded.number() {
-        Some(_) => failure.after_the_write("IPAM settings").undo(&recorded.line()),
+        Some(_) => failure.after_the_write("IPAM settings").undo(&recorded.line(&session.history)),
         None => failure,
     })
 }

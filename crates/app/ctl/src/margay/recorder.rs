@@ -208,12 +208,12 @@ impl Recorded {
     }
 
     /// How to take it back, as the last line of an answer.
-    pub(crate) fn line(&self) -> String {
+    pub(crate) fn line(&self, history: &History) -> String {
         match self {
             Self::Nothing => String::new(),
-            Self::Number(number) => format!("undo: margay undo {number}\n"),
+            Self::Number(number) => format!("undo: {}\n", history.undo_command(*number)),
             Self::Uncertain(number, why) => {
-                format!("undo: margay undo {number} (not certain: {why})\n")
+                format!("undo: {} (not certain: {why})\n", history.undo_command(*number))
             }
             Self::Not(why) => {
                 format!("undo: not possible, {why}\n")

@@ -1,6 +1,6 @@
 //! What a command works with: the datastore that was chosen, the terminal, the history.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use api::Kind;
@@ -43,15 +43,15 @@ impl Session {
         with_surroundings(place, |surroundings| {
             let choice = surroundings.choose()?;
             let store = choice.datastore.open_with(Some(say_locked), adjust)?;
-            Ok(Self::over(store, surroundings.state_dir()))
+            let history = History::below(surroundings.state_dir());
+            Ok(Self::over(store, history.called(place.program())))
         })
     }
 
-    /// With a datastore that is open, and the folder that keeps the history.
-    pub(crate) fn over(store: Store, state_dir: Option<PathBuf>) -> Self {
+    /// With a datastore that is open, and the history that its writes go into.
+    pub(crate) fn over(store: Store, history: History) -> Self {
         let manner =
             Manner { calico_version: EMULATED_CALICO_VERSION.to_owned(), rewrite_unchanged: false };
-        let history = History::below(state_dir);
         let recorder = Arc::new(Recorder::new(history.clone(), store.clone(), typed()));
         let resources = Resources::new(store.clone(), manner).with_journal(recorder.clone());
         Self { terminal: Terminal::detect(), resources, store, history, recorder }
@@ -130,14 +130,28 @@ pub(crate) fn with_surroundings<T>(place: &Place, ask: impl FnOnce(&Surroundings
 
 fn typed() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    std::iter::once("margay".to_owned()).chain(words.map(quoted)).collect::<Vec<_>>().join(" ")
+    std::iter::once("margay".to_owned())
+        .chain(words.map(|word| quoted(&word)))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+impl Place {
+    /// The program with the flags that lead to the same datastore.
+    fn program(&self) -> String {
+        let flags = [("--config", &self.config), ("--store", &self.store)];
+        let given = flags.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
+        given.fold("margay".to_owned(), |program, (flag, file)| {
+            format!("{program} {flag} {}", quoted(&file.display().to_string()))
+        })
+    }
 }
 
 /// A word of a command line as a shell takes it.
-fn quoted(word: String) -> String {
+fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./:=,@%+-".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
-        true => word,
+        true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }

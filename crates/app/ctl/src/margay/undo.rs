@@ -5,8 +5,9 @@ use std::io::{self, Write};
 
 use api::Kind;
 use serde_json::json;
-use store::resources::Name;
+use store::resources::{Name, Restored};
 
+use super::agent::ago;
 use super::arguments::{Format, Place};
 use super::failure::Failure;
 use super::history::{self, Change, Entry, History, Kept, take_back};
@@ -18,6 +19,9 @@ use super::{structured, table};
 /// What to do about a write to another datastore.
 const ELSEWHERE: &str = "choose its datastore with --store or --config";
 
+/// Kinds with longer names go by their aliases where room is scarce.
+const READABLE_KIND: usize = 8;
+
 /// Takes a write back, the last one unless a number is given.
 pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failure> {
     let nothing = || Failure::new("there is no write to take back").help("margay history");
@@ -26,9 +30,10 @@ pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failur
         |entry: &Entry| entry.cluster == cluster && (cluster.is_some() || entry.store == here);
     let is_told_here = |entry: &Entry| entry.is_told_by(&here, cluster.as_deref());
     let open = session.history.settle_leftovers(Ok(&session.store), is_told_here);
-    let number = match number {
-        Some(number) => number,
-        None => session.history.newest(is_here, &open)?.ok_or_else(nothing)?,
+    let newest = |before: u64| session.history.newest(before, is_here, &open);
+    let (number, is_named) = match number {
+        Some(number) => (number, true),
+        None => (newest(u64::MAX)?.ok_or_else(nothing)?, false),
     };
     let entry = session.history.read(number)?;
     if let Some((_, why)) = open.iter().find(|(open, _)| *open == number) {
@@ -47,17 +52,45 @@ pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failur
         };
         return Err(Failure::new(what).help(ELSEWHERE));
     }
-    take_back_here(session, number, &entry)
+    if let Some(by) = history::taken_back(&session.history.kept()?.entries).get(&number) {
+        let again = format!("{} makes it again", session.history.undo_command(*by));
+        let what = format!("write {number} was taken back already, by write {by}");
+        return Err(Failure::new(what).help(again));
+    }
+    let (restored, stays) =
+        take_back::to_restore(&session.store, &session.history, number, &entry)?;
+    if restored.is_empty() {
+        // Whoever named a write wants that one; whoever named none wants to get on.
+        let next = if is_named { None } else { newest(number)? };
+        let next = next.map(|next| {
+            format!("{} takes back the one before", session.history.undo_command(next))
+        });
+        return Err(nothing_to_take_back(number, stays).help_if(next));
+    }
+    take_back_here(session, number, &entry, (restored, stays))
 }
 
-fn take_back_here(session: &Session, number: u64, entry: &Entry) -> Result<bool, Failure> {
-    let (restored, stays) = take_back::to_restore(&session.store, &session.history, number, entry)?;
+/// There is nothing left of a write, or nothing that is known to be of it.
+fn nothing_to_take_back(number: u64, stays: Vec<String>) -> Failure {
+    let what = match stays.is_empty() {
+        true => format!("there is nothing to take back: all is as it was before write {number}"),
+        false => format!("nothing is known to be as write {number} left it"),
+    };
+    stays.into_iter().fold(Failure::new(what), Failure::detail)
+}
+
+fn take_back_here(
+    session: &Session,
+    number: u64,
+    entry: &Entry,
+    (restored, stays): (Vec<Restored>, Vec<String>),
+) -> Result<bool, Failure> {
     session.recorder.expect_undo(number, entry, restored.len());
     let taken_back = take_back::take_back(&session.resources, number, entry, &restored);
     let (recorded, changes) = session.recorder.finish(taken_back.is_ok());
     let cleared = match taken_back {
         Ok(cleared) => cleared,
-        Err(failure) => return Err(not_whole(failure, &recorded, changes.len())),
+        Err(failure) => return Err(not_whole(session, failure, &recorded, changes.len())),
     };
     let (n, mark) = (changes.len(), session.terminal.mark(Mark::Fine));
     let names: Vec<String> = changes.iter().map(|change| change.name.clone()).collect();
@@ -69,7 +102,7 @@ fn take_back_here(session: &Session, number: u64, entry: &Entry) -> Result<bool,
         .chain(cleared.done)
         .chain(cleared.left);
     let listed = if n <= 3 { names.join(", ") } else { format!("{n} objects") };
-    let redo = recorded.line().replacen("undo: ", "redo: ", 1);
+    let redo = recorded.line(&session.history).replacen("undo: ", "redo: ", 1);
     let notes: String = notes.map(|note| format!("note: {note}\n")).collect();
     let answer = format!("{mark} write {number} taken back: {listed}\n{notes}{redo}");
     io::stdout().lock().write_all(answer.as_bytes()).map_err(|error| {
@@ -79,7 +112,7 @@ fn take_back_here(session: &Session, number: u64, entry: &Entry) -> Result<bool,
 }
 
 /// Says how far a taking back came.
-fn not_whole(failure: Failure, recorded: &Recorded, n: usize) -> Failure {
+fn not_whole(session: &Session, failure: Failure, recorded: &Recorded, n: usize) -> Failure {
     match (recorded, n) {
         (Recorded::Uncertain(_, why), _) => {
             failure.why(format!("it is not certain what was taken back: {why}"))
@@ -89,7 +122,7 @@ fn not_whole(failure: Failure, recorded: &Recorded, n: usize) -> Failure {
             .why(format!(
                 "the first {n} objects were taken back, the rest were not; margay undo goes on"
             ))
-            .undo(&recorded.line()),
+            .undo(&recorded.line(&session.history)),
     }
 }
 
@@ -137,21 +170,15 @@ pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<
     };
     let Kept { entries: kept, unreadable } = history.kept()?;
     let taken_back = history::taken_back(&kept);
-    let mut rows = Vec::new();
+    let mut writes = Vec::new();
     let mut entries = Vec::new();
     for (number, entry) in kept.iter().rev() {
         let by = taken_back.get(number);
         let left_open = open.iter().find(|(open, _)| open == number).map(|(_, why)| why);
         let uncertain = entry.uncertain.as_ref().or(left_open);
         let names: Vec<String> = entry.changes.iter().map(|change| change.name.clone()).collect();
-        rows.push(vec![
-            number.to_string(),
-            entry.time.clone(),
-            shortened(&names),
-            state(entry, uncertain, by, &taken_back),
-            entry.command.clone(),
-            entry.store.clone(),
-        ]);
+        let state = state(entry, uncertain, by, &taken_back);
+        writes.push(Listed { number: *number, entry, objects: shortened(&names), state });
         entries.push(json!({
             "number": number,
             "time": entry.time,
@@ -173,16 +200,64 @@ pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<
         terminal.page(&structured(format, &json!(entries)))?;
         return Ok(is_fine);
     }
-    if rows.is_empty() && is_fine {
+    if writes.is_empty() && is_fine {
         writeln!(
             io::stderr().lock(),
             "no writes yet; those made by margay appear here, to be taken back"
         )?;
         return Ok(true);
     }
-    let headings = ["NUMBER", "TIME", "OBJECTS", "STATE", "COMMAND", "STORE"];
-    table::show(terminal, &headings, &rows)?;
+    show_writes(terminal, &writes)?;
     Ok(is_fine)
+}
+
+/// A write as it is listed.
+struct Listed<'e> {
+    number: u64,
+    entry: &'e Entry,
+    objects: String,
+    state: String,
+}
+
+/// Everything, where there is room for it. Else what the writes have in common gives way to what
+/// tells them apart.
+fn show_writes(terminal: Terminal, writes: &[Listed<'_>]) -> io::Result<()> {
+    let whole = |it: &Listed<'_>| {
+        let Listed { number, entry, objects, state } = it;
+        let (time, command, store) = (&entry.time, &entry.command, &entry.store);
+        [&number.to_string(), time, objects, state, command, store].map(String::clone).to_vec()
+    };
+    let rows: Vec<Vec<String>> = writes.iter().map(whole).collect();
+    let headings = ["NUMBER", "TIME", "OBJECTS", "STATE", "COMMAND", "STORE"];
+    if table::fits(terminal, &headings, &rows) {
+        return table::show(terminal, &headings, &rows);
+    }
+    let is_one_store = writes.windows(2).all(|two| two[0].entry.store == two[1].entry.store);
+    let short = |it: &Listed<'_>| {
+        let command = &it.entry.command;
+        let command = command.strip_prefix("margay ").unwrap_or(command).to_owned();
+        let age = ago(&it.entry.time);
+        let names: Vec<String> = it.entry.changes.iter().map(short_name).collect();
+        let mut cells = vec![it.number.to_string(), age, shortened(&names), command];
+        cells.extend([it.state.clone(), it.entry.store.clone()]);
+        cells
+    };
+    let rows: Vec<Vec<String>> = writes.iter().map(short).collect();
+    let headings = ["NUMBER", "AGE", "OBJECTS", "COMMAND", "STATE", "STORE"];
+    let n_shown = headings.len() - usize::from(is_one_store);
+    table::show(terminal, &headings[..n_shown], &rows)
+}
+
+/// The object of a change, with its kind as people type it.
+fn short_name(change: &Change) -> String {
+    let Some(name) = Name::at_key(&change.key) else { return change.name.clone() };
+    let kind = name.kind.aliases().iter().min_by_key(|alias| alias.len());
+    let kind = kind.filter(|_| name.kind.name().len() > READABLE_KIND);
+    let kind = kind.map_or_else(|| name.kind.name().to_lowercase(), |alias| (*alias).to_owned());
+    match name.namespace.as_str() {
+        "" => format!("{kind} {}", name.name),
+        namespace => format!("{kind} {namespace}/{}", name.name),
+    }
 }
 
 /// Settles what killed writers left; those that stay open, and why.

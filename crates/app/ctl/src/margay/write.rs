@@ -149,7 +149,9 @@ impl Account {
         let recorded = session.record_changes();
         if self.refused.is_empty() {
             return self.report(session, format, &recorded).map_err(|failure| match done {
-                true => failure.after_the_write(&self.summary()).undo(&recorded.line()),
+                true => {
+                    failure.after_the_write(&self.summary()).undo(&recorded.line(&session.history))
+                }
                 false => failure,
             });
         }
@@ -169,7 +171,7 @@ impl Account {
             (true, _) => format!("only a part was {verb}: {}", self.summary()),
         };
         let failure = self.refused.into_iter().fold(Failure::new(what), Failure::detail);
-        Err(failure.help_if(self.help).undo(&recorded.line()))
+        Err(failure.help_if(self.help).undo(&recorded.line(&session.history)))
     }
 
     fn report(
@@ -200,7 +202,7 @@ impl Account {
         for name in &self.repeated {
             writeln!(out, "note: {name} is given more than once; the last one counts")?;
         }
-        out.write_all(recorded.line().as_bytes())?;
+        out.write_all(recorded.line(&session.history).as_bytes())?;
         Ok(true)
     }
 }
@@ -410,7 +412,7 @@ fn is_lost(error: &Error) -> bool {
 
 /// A write that failed, with how to take back what it may have done.
 pub(crate) fn failed(session: &Session, error: Error) -> Failure {
-    Failure::from(error).undo(&session.record_changes().line())
+    Failure::from(error).undo(&session.record_changes().line(&session.history))
 }
 
 /// Writes one object over the stored one, unless somebody changed that since it was read.

@@ -6,10 +6,10 @@ use store::resources::{Cleared, NotRestored, Resources, Restored, digest};
 use store::{KeyValue, Store};
 
 use super::lineage::{Lineage, Standing};
-use super::{Change, Entry, Failure, History, taken_back};
+use super::{Change, Entry, Failure, History};
 
-/// What has to be put back to take a write back, and what stays although the write may have
-/// changed it.
+/// What has to be put back to take a write back, which may be nothing, and what stays although the
+/// write may have changed it.
 pub(crate) fn to_restore(
     store: &Store,
     history: &History,
@@ -18,23 +18,8 @@ pub(crate) fn to_restore(
 ) -> Result<(Vec<Restored>, Vec<String>), Failure> {
     let entries = history.kept()?.entries;
     let same = entries.iter().filter(|(_, it)| it.cluster == entry.cluster);
-    let way = Way { store, entries: &entries, lineage: Lineage::of(same) };
+    let way = Way { store, history, entries: &entries, lineage: Lineage::of(same) };
     let (to_do, stays) = way.to_do(number, entry)?;
-    if to_do.is_empty() {
-        let what = match stays.is_empty() {
-            true => format!("all is as it was before write {number}"),
-            false => format!("nothing is known to be as write {number} left it"),
-        };
-        let refused = stays.into_iter().fold(Failure::new(what), Failure::detail);
-        let undone = taken_back(&entries);
-        let is_before = |(it, entry): &&(u64, Entry)| {
-            *it < number && entry.undoes.is_none() && !undone.contains_key(it)
-        };
-        let before = entries.iter().rev().find(is_before);
-        return Err(refused.help_if(
-            before.map(|(before, _)| format!("margay undo {before} takes back the one before")),
-        ));
-    }
     let restored = to_do.into_iter().map(|(change, current)| Restored {
         key: change.key.clone(),
         now: current.map(|current| (current.value, current.mod_revision)),
@@ -69,6 +54,7 @@ type ToDo<'e> = (Vec<(&'e Change, Option<KeyValue>)>, Vec<String>);
 /// What a taking back has to look at.
 struct Way<'h> {
     store: &'h Store,
+    history: &'h History,
     entries: &'h [(u64, Entry)],
     lineage: Lineage<'h>,
 }
@@ -107,7 +93,7 @@ impl Way<'_> {
             (false, false) => {
                 let in_order = later.into_iter().rev().chain([number]);
                 let commands: Vec<String> =
-                    in_order.map(|number| format!("margay undo {number}")).collect();
+                    in_order.map(|number| self.history.undo_command(number)).collect();
                 refused.help(commands.join(" && "))
             }
         })

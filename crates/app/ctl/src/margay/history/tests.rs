@@ -96,9 +96,13 @@ fn what_cannot_be_read_is_named_and_not_passed_over() {
     let said: Vec<String> = kept.unreadable.iter().map(|(_, why)| why.to_string()).collect();
     assert!(said[0].contains("write 2 cannot be read") && said[0].contains("not a regular file"));
     assert!(said[1].contains("write 3 cannot be read"), "{said:?}");
-    let refused = history.newest(|_| true, &[]).unwrap_err().to_string();
+    let refused = history.newest(u64::MAX, |_| true, &[]).unwrap_err().to_string();
     assert!(refused.contains("write 3 cannot be read"), "{refused}");
     assert!(refused.contains("margay undo 1 passes over it"), "{refused}");
     record(&history, &entry(None)).unwrap();
-    assert_eq!(history.newest(|_| true, &[]).unwrap(), Some(4), "they are older than that");
+    assert_eq!(
+        history.newest(u64::MAX, |_| true, &[]).unwrap(),
+        Some(4),
+        "they are older than that"
+    );
 }

@@ -106,7 +106,11 @@ fn what_nobody_can_know_is_kept_once_and_said_to_be_not_certain() {
         assert!(entry.uncertain.unwrap().contains("0 of 1 objects"));
         assert_eq!(entry.changes[0].revision, None);
     }
-    assert_eq!(home.history().newest(|_| true, &[]).unwrap(), None, "nothing to take back");
+    assert_eq!(
+        home.history().newest(u64::MAX, |_| true, &[]).unwrap(),
+        None,
+        "nothing to take back"
+    );
 }
 
 fn set(name: &str) -> String {
@@ -225,9 +229,9 @@ fn a_killed_undo_of_a_part_is_gone_on_with() {
     };
     assert_eq!(undo(1), 2);
     assert!(home.history().read(2).unwrap().is_part);
-    assert_eq!(home.history().newest(|_| true, &[]).unwrap(), Some(1), "the same again");
+    assert_eq!(home.history().newest(u64::MAX, |_| true, &[]).unwrap(), Some(1), "the same again");
     assert_eq!(undo(1), 1, "the rest");
-    assert_eq!(home.history().newest(|_| true, &[]).unwrap(), None);
+    assert_eq!(home.history().newest(u64::MAX, |_| true, &[]).unwrap(), None);
 }
 
 #[test]
@@ -247,7 +251,7 @@ fn a_killed_undo_that_was_made_counts_as_one() {
     home.store.commit(Txn { compares: vec![], ops: vec![Op::Delete { key: change.key }] }).unwrap();
     drop(recorder);
     home.settled();
-    assert_eq!(home.history().newest(|_| true, &[]).unwrap(), None);
+    assert_eq!(home.history().newest(u64::MAX, |_| true, &[]).unwrap(), None);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use store::resources::{Name, Verb as Write};
 
 use super::super::failure::Failure;
+use super::super::history::History;
 use super::super::session::Session;
 use super::SetupArguments;
 use super::change::{Change, Verb};
@@ -58,7 +59,7 @@ impl Records {
     ) -> Result<Self, Failure> {
         let state = root.join(&layout.state_dir);
         let store = chosen.open(root)?;
-        let session = store.map(|store| Session::over(store, Some(state)));
+        let session = store.map(|store| Session::over(store, History::below(Some(state))));
         let mut records = Self { session, pools: Vec::new(), wanted: Vec::new() };
         let Some(session) = &records.session else {
             records.pools = arguments.pool.clone();
