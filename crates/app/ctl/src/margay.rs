@@ -56,14 +56,14 @@ pub type Part = fn() -> clap::Command;
 pub fn run(words: Vec<OsString>, parts: &'static [Part]) -> ExitCode {
     let whole = || complete::command(parts);
     clap_complete::CompleteEnv::with_factory(whole).var(complete::VARIABLE).complete();
-    let arguments = match Arguments::try_parse_from(words) {
+    let arguments = match Arguments::try_parse_from(&words) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are answers, the rest are errors; both go where clap sends them.
             if !error.use_stderr() {
                 return answered(&error);
             }
-            let _ = io::stderr().lock().write_all(usage::text(&error).as_bytes());
+            let _ = io::stderr().lock().write_all(usage::text(&error, &words).as_bytes());
             return ExitCode::from(BROKEN);
         }
     };

@@ -109,6 +109,42 @@ fn commands_of_others_lead_to_ours() {
 }
 
 #[test]
+fn flags_and_words_of_kubectl_lead_to_what_does_their_work() {
+    let place = Place::embedded();
+    place.give("apply", &pool("p", "10.1.0.0/24")).ok();
+    for (typed, help) in [
+        ("delete pool p --dry-run", "without --yes, delete names what would go, and asks first"),
+        ("delete pool p --dry-run=client", "without --yes, delete names what would go"),
+        ("--store store.db delete pools --all", "delete wants names; margay get KIND"),
+        ("delete pool x --ignore-not-found", "margay delete --skip-not-exists"),
+        ("undo --dry-run", "margay history shows what a write changed"),
+        ("label pool p a=b --dry-run", "margay undo takes the change back"),
+        ("label pool p a=b c=d", "one label at a time: margay label KIND NAME key=value"),
+        ("label pool p a=b -l c=d", "one object at a time"),
+        ("get pools --sort-by=.spec.cidr", "margay get KIND -o json | jq"),
+        ("get pools --show-labels", "margay get KIND -o yaml shows the labels"),
+        ("get pools --no-headers", "margay get KIND | tail -n +2"),
+        ("get pools -o name", "-o custom-columns=NAME"),
+        ("get pools -o jsonpath={.items}", "-o json | jq"),
+        ("apply -k .", "kubectl kustomize FOLDER | margay apply -f -"),
+        ("apply -f given.yaml --server-side", "leave it out"),
+        ("annotate pool p a=b", "margay patch KIND NAME -p"),
+        ("rollout undo", "margay undo takes the last write back"),
+        ("logs p", "pods and nodes are kept by Kubernetes: kubectl logs"),
+        ("get pool/p", "kind and name are two words: pool p"),
+        ("get pools,nodes", "one kind at a time: pools, then nodes"),
+        ("get gns", "did you mean globalnetworksets?"),
+    ] {
+        let done = place.margay(typed).refused(&[&format!("help: {help}")]);
+        assert_eq!(done.err.matches("help: ").count(), 1, "{typed}: {done:?}");
+        assert!(!done.err.contains("similar"), "{typed}: {done:?}");
+    }
+    // Of our own flags the nearest is named as before.
+    place.margay("get pools --selectro a=b").refused(&["'--selector'"]);
+    place.margay("get gpn").refused(&["help: did you mean gnp?"]);
+}
+
+#[test]
 fn an_editor_changes_one_object_and_what_is_refused_comes_back() {
     let place = Place::embedded();
     place.give("apply", &pool("p", "10.1.0.0/24")).ok();

@@ -260,6 +260,16 @@ pub(crate) fn paths(typed: &str) -> Vec<String> {
     fields.map(|field| format!("{before}.{}", field.name)).collect()
 }
 
+fn is_kind(typed: &str) -> bool {
+    Kind::from_alias(typed).is_some()
+}
+
+/// `gns` for a GlobalNetworkSet.
+fn initials(kind: Kind) -> String {
+    let capitals = kind.name().chars().filter(char::is_ascii_uppercase);
+    capitals.collect::<String>().to_ascii_lowercase()
+}
+
 /// There is no such kind; the nearest one is offered.
 pub(crate) fn unknown_kind(name: &str) -> Failure {
     let typed = name.to_ascii_lowercase();
@@ -268,6 +278,16 @@ pub(crate) fn unknown_kind(name: &str) -> Failure {
     let failure = Failure::new(format!("there is no kind \"{name}\""));
     if let Some(instead) = of_kubernetes(&typed) {
         return failure.why(format!("{name} are kept by Kubernetes")).help(instead);
+    }
+    if let Some((kind, object)) = typed.split_once('/').filter(|it| is_kind(it.0)) {
+        return failure.help(format!("kind and name are two words: {kind} {object}"));
+    }
+    if let Some((first, rest)) = typed.split_once(',').filter(|it| is_kind(it.0)) {
+        return failure.help(format!("one kind at a time: {first}, then {rest}"));
+    }
+    // What is short for one kind is not a slip of the pen for another.
+    if let Some(kind) = Kind::all().find(|kind| initials(*kind) == typed) {
+        return failure.help(format!("did you mean {}?", kind.plural()));
     }
     match text::distance::nearest(&typed, plurals.chain(aliases)) {
         Some(near) => failure.help(format!("did you mean {near}?")),

@@ -367,8 +367,14 @@ fn line_end(format: &Format) -> &'static [u8] {
 }
 
 pub(super) fn unknown_format(why: String) -> Failure {
-    Failure::new(format!("{why}, -o"))
-        .help("-o ps, wide, yaml, json, custom-columns=A,B, go-template=…")
+    let help = match why.split('\'').nth(1).unwrap_or_default() {
+        "name" => "-o custom-columns=NAME",
+        typed if typed.starts_with("jsonpath") => {
+            "-o json | jq .spec, or -o go-template='{{range .}}{{.Spec}}{{end}}'"
+        }
+        _ => "-o ps, wide, yaml, json, custom-columns=A,B, go-template=…",
+    };
+    Failure::new(format!("{why}, -o")).help(help)
 }
 
 pub(super) fn unprintable(error: output::Error) -> Failure {
