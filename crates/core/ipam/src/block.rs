@@ -85,7 +85,7 @@ fn mark_released(block: &mut Block, ordinals: impl Iterator<Item = usize>, now: 
     }
 }
 
-fn point(block: &mut Block, ordinal: usize, index: Option<i64>) {
+pub(crate) fn point(block: &mut Block, ordinal: usize, index: Option<i64>) {
     if let Some(place) = block.allocations.get_mut(ordinal) {
         *place = index;
     }
@@ -113,7 +113,7 @@ pub(crate) fn collect(block: &mut Block, cooldown: Cooldown) -> bool {
     drop_unused_attributes(block) || is_changed
 }
 
-fn drop_unused_attributes(block: &mut Block) -> bool {
+pub(crate) fn drop_unused_attributes(block: &mut Block) -> bool {
     let used: BTreeSet<i64> = block.allocations.iter().flatten().copied().collect();
     let before = block.attributes.len();
     let mut places = BTreeMap::new();

@@ -8,6 +8,7 @@
 mod affinity;
 mod assign;
 mod block;
+pub mod check;
 mod error;
 mod go_random;
 mod handle;
@@ -21,6 +22,7 @@ mod reads;
 mod reclaim;
 mod record;
 mod release;
+pub mod repair;
 mod request;
 mod reserve;
 mod search;

@@ -1,0 +1,273 @@
+//! Who uses an address, and whose word is missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::keys::Key;
+use api::names::WorkloadEndpointParts;
+use net::Cidr;
+
+use super::endpoint::{Endpoint, container_of};
+use super::inventory::Inventory;
+use super::live::Sandbox;
+use super::stock::Slot;
+
+/// Handles of tunnels: what sort, this, and the node.
+const TUNNEL: &str = "-tunnel-addr-";
+
+/// Somebody who uses an address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum User<'i> {
+    Endpoint(&'i Endpoint),
+    /// A sandbox of this node's journal.
+    Sandbox(&'i Sandbox),
+    /// The tunnel of a node.
+    Tunnel(&'i str),
+    /// This node's kernel knows it; whose it is, is not known.
+    Kernel,
+}
+
+impl User<'_> {
+    /// What tells two users apart: an endpoint and a sandbox of one container are one.
+    fn identity(&self) -> Option<&str> {
+        match self {
+            Self::Endpoint(it) if it.container.is_empty() => Some(&it.name),
+            Self::Endpoint(it) => Some(&it.container),
+            Self::Sandbox(it) => Some(&it.container),
+            Self::Tunnel(node) => Some(node),
+            Self::Kernel => None,
+        }
+    }
+
+    /// Whether both are one.
+    pub(crate) fn is_same(&self, other: User<'_>) -> bool {
+        self.identity() == other.identity()
+    }
+
+    pub(crate) fn spoken(&self) -> String {
+        match self {
+            Self::Endpoint(it) => {
+                let container: String = it.container.chars().take(12).collect();
+                match container.is_empty() {
+                    true => format!("{} on {}", it.spoken(), it.node),
+                    false => format!("{} ({container}) on {}", it.spoken(), it.node),
+                }
+            }
+            Self::Sandbox(it) => format!("{} (live here)", it.name),
+            Self::Tunnel(node) => format!("the tunnel of {node}"),
+            Self::Kernel => "a route or an interface of this node".to_owned(),
+        }
+    }
+
+    pub(crate) fn node(&self) -> Option<&str> {
+        match self {
+            Self::Endpoint(it) => Some(&it.node),
+            Self::Sandbox(it) => it.attributes.get("node").map(String::as_str),
+            Self::Tunnel(node) => Some(node),
+            Self::Kernel => None,
+        }
+    }
+}
+
+/// Who uses addresses, ready to be asked.
+pub(crate) struct Witnesses<'i> {
+    inventory: &'i Inventory,
+    users: Vec<(IpAddr, User<'i>)>,
+    /// Endpoints by container.
+    containers: Vec<(&'i str, &'i Endpoint)>,
+    /// Handles by the container that they name.
+    handles: Vec<(String, &'i Arc<str>)>,
+    /// How many addresses a handle holds in a block.
+    held: BTreeMap<(Arc<str>, Cidr), i64>,
+    /// By block, the handles that count addresses in it, and how many.
+    counts: BTreeMap<Cidr, Vec<(&'i str, i64)>>,
+    /// Nodes of which an endpoint cannot be read.
+    blind: BTreeSet<String>,
+    /// An endpoint cannot be read, and its key does not name a node.
+    is_blind: bool,
+    /// The network of most handles.
+    network: Option<String>,
+}
+
+impl<'i> Witnesses<'i> {
+    pub(crate) fn of(inventory: &'i Inventory) -> Self {
+        let mut users = Vec::new();
+        let mut containers = Vec::new();
+        for endpoint in &inventory.endpoints {
+            users.extend(endpoint.addresses.iter().map(|it| (*it, User::Endpoint(endpoint))));
+            if !endpoint.container.is_empty() {
+                containers.push((&*endpoint.container, endpoint));
+            }
+        }
+        for (node, tunnels) in &inventory.nodes {
+            // One address may serve several sorts of tunnels of its node.
+            let tunnels: BTreeSet<&IpAddr> = tunnels.iter().collect();
+            users.extend(tunnels.into_iter().map(|it| (*it, User::Tunnel(node))));
+        }
+        if let Some(live) = &inventory.live {
+            for sandbox in &live.sandboxes {
+                users.extend(sandbox.addresses.keys().map(|it| (*it, User::Sandbox(sandbox))));
+            }
+            users.extend(live.in_kernel.iter().map(|it| (*it, User::Kernel)));
+        }
+        users.sort_by_key(|(address, _)| *address);
+        containers.sort_by_key(|(container, _)| *container);
+        let mut handles: Vec<_> =
+            inventory.handles.keys().map(|id| (container_of(id), id)).collect();
+        handles.sort();
+        let (blind, is_blind) = blindness(inventory);
+        let (held, network) = (held(inventory), most_common_network(inventory));
+        let counts = counts(inventory);
+        Self { inventory, users, containers, handles, held, counts, blind, is_blind, network }
+    }
+
+    /// Who uses an address; the kernel alone only where nobody else does.
+    pub(crate) fn users(&self, address: IpAddr) -> Vec<User<'i>> {
+        let start = self.users.partition_point(|(it, _)| *it < address);
+        let here = self.users[start..].iter().take_while(|(it, _)| *it == address);
+        let mut users: Vec<User<'i>> = here.map(|(_, user)| *user).collect();
+        if users.iter().any(|it| it.identity().is_some()) {
+            users.retain(|it| it.identity().is_some());
+        }
+        users
+    }
+
+    /// Users that are not one and the same.
+    pub(crate) fn distinct(users: &[User<'i>]) -> Vec<User<'i>> {
+        let mut seen = BTreeSet::new();
+        let is_new = |user: &&User<'i>| match user {
+            // Two endpoints are two, whatever container they name.
+            User::Endpoint(it) => seen.insert(&*it.name),
+            User::Sandbox(it) => {
+                let is_its = |other: &User<'i>| {
+                    matches!(other, User::Endpoint(_)) && other.identity() == Some(&it.container)
+                };
+                !users.iter().any(is_its)
+            }
+            _ => true,
+        };
+        users.iter().filter(is_new).copied().collect()
+    }
+
+    /// All addresses that somebody uses, or those of a block.
+    pub(crate) fn addresses(&self, within: Option<Cidr>) -> impl Iterator<Item = IpAddr> {
+        let mut last = None;
+        let start = within.map_or(0, |it| self.users.partition_point(|(a, _)| *a < it.network()));
+        let addresses = self.users[start..].iter().map(|(address, _)| *address);
+        let addresses = addresses.take_while(move |it| within.is_none_or(|w| w.contains(*it)));
+        addresses.filter(move |address| last.replace(*address) != Some(*address))
+    }
+
+    /// Whether the owner of a handle lives somewhere, with whatever addresses.
+    pub(crate) fn is_owner_alive(&self, handle: &str) -> Option<User<'i>> {
+        let container = container_of(handle);
+        let at = self.containers.partition_point(|(it, _)| **it < *container);
+        let endpoint = self.containers.get(at).filter(|(it, _)| **it == *container);
+        let sandboxes = self.inventory.live.iter().flat_map(|live| &live.sandboxes);
+        let mut sandboxes =
+            sandboxes.filter(|it| it.handle == handle || it.container == *container);
+        endpoint
+            .map(|(_, endpoint)| User::Endpoint(endpoint))
+            .or_else(|| sandboxes.next().map(User::Sandbox))
+    }
+
+    /// The stored handle that names a container.
+    pub(crate) fn handle_of(&self, container: &str) -> Option<&'i Arc<str>> {
+        let at = self.handles.partition_point(|(it, _)| **it < *container);
+        self.handles.get(at).filter(|(it, _)| *it == container).map(|(_, id)| *id)
+    }
+
+    /// How many addresses a handle holds in a block.
+    pub(crate) fn held(&self, handle: &str, cidr: Cidr) -> i64 {
+        self.held.get(&(Arc::from(handle), cidr)).copied().unwrap_or(0)
+    }
+
+    /// How many addresses a stored handle says it holds in a block.
+    pub(crate) fn counted(&self, handle: &str, cidr: Cidr) -> i64 {
+        let Some(facts) = self.inventory.handles.get(handle) else { return 0 };
+        let is_it = |(text, _): &&(Box<str>, i64)| text.parse() == Ok(cidr);
+        facts.blocks.iter().find(is_it).map_or(0, |(_, count)| *count)
+    }
+
+    /// The handles that count addresses in a block, and how many.
+    pub(crate) fn counts(&self, cidr: Cidr) -> &[(&'i str, i64)] {
+        self.counts.get(&cidr).map_or(&[], Vec::as_slice)
+    }
+
+    /// The stored handle of a tunnel of a node that counts addresses in a block.
+    pub(crate) fn tunnel_handle(&self, node: &str, cidr: Cidr) -> Option<&'i str> {
+        let mut counts = self.counts(cidr).iter().map(|(id, _)| *id);
+        let is_its = |id: &&str| {
+            id.split_once(TUNNEL).is_some_and(|(_, named)| named.eq_ignore_ascii_case(node))
+        };
+        counts.find(is_its)
+    }
+
+    /// The network of most handles.
+    pub(crate) fn network(&self) -> Option<&str> {
+        self.network.as_deref()
+    }
+
+    /// Whether an endpoint that cannot be read may use addresses of a node.
+    pub(crate) fn is_blind(&self, node: Option<&str>) -> bool {
+        let is_on = |node: &str| self.blind.contains(node);
+        self.is_blind || node.map_or(!self.blind.is_empty(), is_on)
+    }
+}
+
+fn blindness(inventory: &Inventory) -> (BTreeSet<String>, bool) {
+    let mut nodes = BTreeSet::new();
+    let mut is_blind = false;
+    for key in inventory.unreadable_endpoints() {
+        let parts = match Key::parse(key) {
+            Some(Key::Resource(key)) => WorkloadEndpointParts::parse(&key.name).ok(),
+            _ => None,
+        };
+        match parts.filter(|parts| inventory.nodes.contains_key(&parts.node)) {
+            Some(parts) => drop(nodes.insert(parts.node)),
+            None => is_blind = true,
+        }
+    }
+    (nodes, is_blind)
+}
+
+fn held(inventory: &Inventory) -> BTreeMap<(Arc<str>, Cidr), i64> {
+    let mut held = BTreeMap::new();
+    for (cidr, stock) in &inventory.blocks {
+        for (_, slot) in &stock.slots {
+            let Slot::Held(holder) = slot else { continue };
+            if let (Some(written), Some(handle)) = (&holder.handle, holder.settled_handle()) {
+                let handle = match handle.len() == written.len() {
+                    true => written.clone(),
+                    false => Arc::from(handle),
+                };
+                *held.entry((handle, *cidr)).or_default() += 1;
+            }
+        }
+    }
+    held
+}
+
+fn counts(inventory: &Inventory) -> BTreeMap<Cidr, Vec<(&str, i64)>> {
+    let mut counts: BTreeMap<Cidr, Vec<_>> = BTreeMap::new();
+    for (id, facts) in &inventory.handles {
+        for (text, count) in &facts.blocks {
+            if let Some(cidr) = text.parse::<Cidr>().ok().filter(|_| *count > 0) {
+                counts.entry(cidr).or_default().push((&**id, *count));
+            }
+        }
+    }
+    counts
+}
+
+fn most_common_network(inventory: &Inventory) -> Option<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for id in inventory.handles.keys() {
+        if let Some((network, _)) = id.rsplit_once('.').filter(|it| it.0 != "margay-reserve") {
+            *counts.entry(network).or_default() += 1;
+        }
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    most.map(|(network, _)| network.to_owned())
+}
