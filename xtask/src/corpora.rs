@@ -11,6 +11,7 @@ mod etcd_dump;
 mod etcd_dump_get;
 mod felix_config;
 mod ipam;
+mod ipam_bad;
 mod keys;
 mod live;
 mod selectors;
@@ -78,6 +79,7 @@ const TOPICS: &[(&str, &[Runner])] = &[
     ("etcd-dump", &[etcd_dump::run, etcd_dump_get::run, client::dumps]),
     ("ctl", &[ctl::run]),
     ("ipam", &[ipam::run]),
+    ("ipam-bad", &[ipam_bad::run]),
     ("cni", &[cni::run]),
 ];
 

@@ -108,6 +108,9 @@ fn perform(verb: Verb, session: &mut Session<'_>) -> Result<(), Stop> {
         Verb::Get => get::run(session),
         Verb::Label => label::run(session),
         Verb::Version => version::run(session),
+        Verb::IpamCheck => ipam::check(session),
+        Verb::IpamRelease => ipam::release(session),
+        Verb::IpamSplit => ipam::split(session),
         Verb::IpamShow => ipam::show(session),
         Verb::IpamConfigure => ipam::configure(session),
         Verb::NotYet => {

@@ -135,7 +135,7 @@ fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
         Verb::Describe(other) => Err(elsewhere::describe(&other.words)),
         Verb::Edit(one) => edit::run(&Session::open(place)?, &one),
         Verb::Explain(other) => Err(elsewhere::explain(&other.words)),
-        Verb::Ipam(ipam) => ipam::run(&Session::open(place)?, &ipam),
+        Verb::Ipam(ipam) => return ipam::run(&Session::open(place)?, &ipam),
         Verb::Sandboxes(arguments) => sandboxes::run(terminal, &arguments),
         Verb::Events(arguments) => events::run(terminal, &arguments),
         Verb::Setup(arguments) => setup::run(terminal, place, &arguments),

@@ -9,6 +9,7 @@
 mod affinities;
 mod endpoint;
 mod handles;
+mod held;
 mod inventory;
 mod live;
 mod problem;
@@ -18,6 +19,7 @@ mod verdict;
 mod witness;
 
 pub use endpoint::Endpoint;
+pub use held::HeldAddress;
 pub use inventory::{Inventory, endpoints_prefix, prefixes};
 pub use live::{Live, Sandbox};
 pub use problem::{Class, Findings, Problem};

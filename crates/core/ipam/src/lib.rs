@@ -51,6 +51,7 @@ pub use reserve::{node_of_reserve, reserve_handle};
 pub use settings::check_settings;
 pub use usage::{BlockUsage, Borrowed, Exact, PoolUsage, borrowed, usage};
 pub use view::{Read, View};
+pub use walk::nth_block;
 
 #[cfg(test)]
 mod tests;

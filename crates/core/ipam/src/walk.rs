@@ -90,7 +90,8 @@ fn width(block: Cidr) -> u32 {
     u32::from(bits - block.prefix_len()).min(127)
 }
 
-fn nth_block(base: Cidr, block_size: u8, index: u128) -> Option<Cidr> {
+/// The block at this place of a network, counted from 0.
+pub fn nth_block(base: Cidr, block_size: u8, index: u128) -> Option<Cidr> {
     let first = Cidr::new(base.network(), block_size)?;
     let offset = index.checked_mul(1_u128.checked_shl(width(first))?)?;
     let address = match base.network() {

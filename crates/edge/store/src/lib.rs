@@ -10,6 +10,7 @@
 mod error;
 pub mod etcd;
 mod foreign;
+pub mod inventory;
 pub mod ipam;
 mod key_range;
 pub mod resources;

@@ -6,6 +6,7 @@
     reason = "all of this is test code, but the lints know only test functions"
 )]
 
+mod addresses;
 mod crash;
 mod first_steps;
 mod habits;

@@ -71,6 +71,8 @@ pub(crate) struct Parsed {
     /// The words that are neither commands nor flags.
     pub(crate) words: Vec<String>,
     values: BTreeMap<&'static str, String>,
+    /// Every value of each flag, in order.
+    every: Vec<(&'static str, String)>,
 }
 
 impl Parsed {
@@ -87,6 +89,12 @@ impl Parsed {
     /// The text of a flag; an empty one counts as not given.
     pub(crate) fn text(&self, long: &str) -> Option<&str> {
         self.values.get(long).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The texts of a flag that may be given several times.
+    pub(crate) fn all(&self, long: &str) -> Vec<&str> {
+        let given = self.every.iter().filter(|(name, _)| *name == long);
+        given.map(|(_, value)| value.as_str()).collect()
     }
 
     /// The number of a flag.
@@ -133,9 +141,10 @@ pub(crate) fn parse(
         rest: rest.into_iter(),
         words: Vec::new(),
         values: BTreeMap::new(),
+        every: Vec::new(),
     };
     reader.read()?;
-    Ok(Parsed { path, words: reader.words, values: reader.values })
+    Ok(Parsed { path, words: reader.words, values: reader.values, every: reader.every })
 }
 
 /// The flags that may stand on the line of a command.
@@ -191,6 +200,7 @@ struct Reader {
     rest: std::vec::IntoIter<String>,
     words: Vec<String>,
     values: BTreeMap<&'static str, String>,
+    every: Vec<(&'static str, String)>,
 }
 
 impl Reader {
@@ -271,6 +281,7 @@ impl Reader {
             };
             format!("invalid argument {} for \"{name}\" flag: {reason}", quoted(&value))
         })?;
+        self.every.push((flag.long, checked.clone()));
         self.values.insert(flag.long, checked);
         Ok(())
     }

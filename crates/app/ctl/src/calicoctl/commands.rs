@@ -9,8 +9,11 @@ pub(crate) enum Verb {
     Create,
     Delete,
     Get,
+    IpamCheck,
     IpamConfigure,
+    IpamRelease,
     IpamShow,
+    IpamSplit,
     Label,
     Patch,
     Replace,
@@ -230,7 +233,10 @@ const IPAM: Command = Command {
                 flag("kubeconfig", Takes::Text, "The kubeconfig to use"),
                 CONFIG,
             ],
-            ..NOT_YET
+            usage: "[flags]",
+            examples: &["calicoctl ipam check --show-problem-ips -o report.json"],
+            verb: Some(Verb::IpamCheck),
+            ..GROUP
         },
         Command {
             name: "configure",
@@ -256,7 +262,13 @@ const IPAM: Command = Command {
                 flag("force", Takes::Bool, "Release although the report is old"),
                 CONFIG,
             ],
-            ..NOT_YET
+            usage: "[flags]",
+            examples: &[
+                "calicoctl ipam release --ip=10.65.0.4",
+                "calicoctl ipam release --from-report=report.json",
+            ],
+            verb: Some(Verb::IpamRelease),
+            ..GROUP
         },
         Command {
             name: "show",
@@ -283,7 +295,9 @@ const IPAM: Command = Command {
                 CONFIG,
             ],
             words: Words::Exactly(1),
-            ..NOT_YET
+            examples: &["calicoctl ipam split 4 --name=pool"],
+            verb: Some(Verb::IpamSplit),
+            ..GROUP
         },
     ],
     ..GROUP

@@ -1,5 +1,9 @@
-//! The commands `ipam show` and `ipam configure`.
+//! The commands `ipam show` and `ipam configure`; the others are below.
 
+mod check;
+mod release;
+
+use std::io::{self, Write as _};
 use std::net::IpAddr;
 
 use api::keys::ipam::IpamConfig;
@@ -11,6 +15,9 @@ use super::arguments::parse_bool;
 use super::session::{Session, warn};
 use super::stop::Stop;
 use crate::table::{Boxed, Side};
+
+pub(crate) use check::run as check;
+pub(crate) use release::{run as release, split};
 
 /// `ipam show`.
 pub(crate) fn show(session: &mut Session<'_>) -> Result<(), Stop> {
@@ -32,6 +39,11 @@ pub(crate) fn show(session: &mut Session<'_>) -> Result<(), Stop> {
         usage_table(client, false)?
     };
     Ok(table.write(session.out)?)
+}
+
+/// Says on standard error that a stored value does not count, because it cannot be used.
+fn left_out(key: &str, why: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "warning: {key} is left out: {why}")
 }
 
 fn words(error: Error) -> Stop {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 
+use super::agent::Agent;
 use super::complete;
 use super::events::EventsArguments;
 use super::remove::RemoveArguments;
@@ -407,6 +408,29 @@ pub(crate) enum Ipam {
         #[command(flatten)]
         format: Format,
     },
+    /// Look for contradictions among blocks, handles, claims and endpoints; exit code 1 if there
+    /// are any, 2 if an address may get two users because of one
+    #[command(after_help = "Examples:\n  margay ipam check\n  \
+        margay ipam check --show-problem-ips\n  margay ipam check -o report.json")]
+    Check(CheckArguments),
+    /// Put the records of addresses right, after showing how
+    #[command(after_help = "Examples:\n  margay ipam repair --plan     what would be done\n  \
+        margay ipam repair --yes\n  margay ipam repair --undo     put back what it overwrote")]
+    Repair(RepairArguments),
+    /// Let addresses go that nothing uses
+    #[command(after_help = "Examples:\n  margay ipam release --ip 10.65.0.7\n  \
+        margay ipam check -o report.json && margay ipam release --from-report report.json")]
+    Release(ReleaseArguments),
+    /// Cut a pool into smaller ones of equal size; blocks and addresses stay
+    #[command(after_help = "Examples:\n  margay ipam split 4 default-ipv4-ippool")]
+    Split(SplitArguments),
+    /// Show how much room there is, who holds it, and how long it lasts
+    #[command(after_help = "Examples:\n  margay ipam plan\n  margay ipam plan -o json")]
+    Plan(PlanArguments),
+    /// Show who used an address, and when, from the events of this node's agent
+    #[command(after_help = "Examples:\n  margay ipam who-had 10.65.0.7\n  \
+        margay ipam who-had 10.65.0.7 --at 2026-11-16T07:00:00Z")]
+    WhoHad(WhoHadArguments),
     /// Change the settings of address management
     #[command(after_help = "Examples:\n  margay ipam configure --strictaffinity=true")]
     Configure {
@@ -439,4 +463,114 @@ impl Persistence {
             Self::Disabled => "Disabled",
         }
     }
+}
+
+/// Whose word counts about what lives.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Witnesses {
+    /// Take endpoints alone for what lives on nodes that cannot be asked from here
+    #[arg(long)]
+    pub(crate) all_nodes: bool,
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+    /// The agent's folder, with the journal of this node's sandboxes
+    #[arg(long, env = "MARGAY_STATE_DIR", default_value = STATE_DIR, value_name = "DIR")]
+    #[arg(hide_env_values = true, value_hint = clap::ValueHint::DirPath)]
+    pub(crate) state_dir: PathBuf,
+}
+
+const STATE_DIR: &str = "/var/lib/margay";
+
+impl Default for Witnesses {
+    fn default() -> Self {
+        let named = std::env::var_os("MARGAY_STATE_DIR").filter(|folder| !folder.is_empty());
+        let state_dir = named.map_or_else(|| STATE_DIR.into(), PathBuf::from);
+        Self { all_nodes: false, agent: Agent::usual(), state_dir }
+    }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArguments {
+    /// Every address that is held
+    #[arg(long)]
+    pub(crate) show_all_ips: bool,
+    /// Every problem, not only the first of each sort
+    #[arg(long)]
+    pub(crate) show_problem_ips: bool,
+    /// json or yaml instead of text, or a file for the report
+    #[arg(short, long, value_name = "FORMAT|FILE")]
+    pub(crate) output: Option<String>,
+    #[command(flatten)]
+    pub(crate) witnesses: Witnesses,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RepairArguments {
+    /// Show what would be done, and change nothing; exit code 1 if there is something to do
+    #[arg(long, conflicts_with_all = ["undo", "yes"])]
+    pub(crate) plan: bool,
+    /// Put back what the last repair overwrote, if nothing of it changed since
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) witnesses: Witnesses,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReleaseArguments {
+    /// The address
+    #[arg(long, conflicts_with = "from_report")]
+    pub(crate) ip: Option<String>,
+    /// A report of ipam check: what it calls leaked, and still is, is let go
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(crate) from_report: Option<PathBuf>,
+    /// Although it is in use, or only endpoints say that it is not
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) witnesses: Witnesses,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SplitArguments {
+    /// How many pools it becomes: 2, 4, 8, …
+    pub(crate) parts: u32,
+    /// The pool
+    pub(crate) pool: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    pub(crate) witnesses: Witnesses,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WhoHadArguments {
+    /// The address
+    pub(crate) ip: String,
+    /// Only who had it at this time, in RFC 3339
+    #[arg(long, value_name = "TIME")]
+    pub(crate) at: Option<String>,
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+    /// The agent's folder, in which the events are read when it does not answer
+    #[arg(long, env = "MARGAY_STATE_DIR", default_value = STATE_DIR, value_name = "DIR")]
+    #[arg(hide_env_values = true, value_hint = clap::ValueHint::DirPath)]
+    pub(crate) state_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }

@@ -1,24 +1,39 @@
-//! `margay ipam`: how full the pools are, who holds an address, the settings.
+//! `margay ipam`: how full the pools are, who holds an address, the settings; below, whether the
+//! records fit together, and putting them right.
+
+mod check;
+mod live;
+mod plan;
+mod release;
+mod repair;
+mod who_had;
 
 use std::io::{self, Write as _};
 
 use serde_json::{Value, json};
 
 use super::arguments::{Format, Ipam};
-use super::failure::Failure;
+use super::failure::{DIFFERENT, Failure};
 use super::session::Session;
 use super::terminal::Mark;
 use super::{structured, table};
 
-/// Runs a command of address management.
-pub(crate) fn run(session: &Session, ipam: &Ipam) -> Result<bool, Failure> {
-    match ipam {
+/// Runs a command of address management; the exit code.
+pub(crate) fn run(session: &Session, ipam: &Ipam) -> Result<u8, Failure> {
+    let is_fine = match ipam {
+        Ipam::Check(arguments) => return check::run(session, arguments),
+        Ipam::Repair(arguments) => return repair::run(session, arguments),
+        Ipam::Release(arguments) => release::run(session, arguments),
+        Ipam::Split(arguments) => release::split(session, arguments),
+        Ipam::Plan(arguments) => plan::run(session, arguments),
+        Ipam::WhoHad(arguments) => who_had::run(session, arguments),
         Ipam::Show { ip: Some(ip), format, .. } => show_address(session, ip, *format),
         Ipam::Show { show_borrowed: true, format, .. } => show_borrowed(session, *format),
         Ipam::Show { show_configuration: true, format, .. } => show_settings(session, *format),
         Ipam::Show { show_blocks, format, .. } => show_usage(session, *show_blocks, *format),
         Ipam::Configure { .. } => configure(session, ipam),
-    }
+    };
+    Ok(if is_fine? { 0 } else { DIFFERENT })
 }
 
 /// Prints rows as a table, or as a list of objects under the headings in lower case.

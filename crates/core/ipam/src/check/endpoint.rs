@@ -4,11 +4,25 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use api::Kind;
 use api::keys::value::{self, Stored};
 use api::keys::{Key, ResourceKey};
 use api::names::WorkloadEndpointParts;
+use api::schema::{decode_regular, object_for};
 use net::Cidr;
 use serde_json::Value;
+
+/// The fields of the spec that have to do with addresses.
+const FIELDS: [&str; 8] = [
+    "node",
+    "orchestrator",
+    "endpoint",
+    "workload",
+    "pod",
+    "containerID",
+    "ipNetworks",
+    "profiles",
+];
 
 /// A workload endpoint, as far as its addresses go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +50,14 @@ impl Endpoint {
         bytes: &[u8],
         word: &mut dyn FnMut(&str) -> Arc<str>,
     ) -> Result<Self, String> {
-        let object = match value::parse(&Key::Resource(key.clone()), bytes) {
-            Ok(Stored::Json(object)) => object,
-            Ok(_) => return Err("not an object".to_owned()),
-            Err(error) => return Err(error.to_string()),
+        let table = object_for(Kind::WorkloadEndpoint);
+        let object = match decode_regular(table, bytes, Some(&FIELDS)) {
+            Some(object) => object,
+            None => match value::parse(&Key::Resource(key.clone()), bytes) {
+                Ok(Stored::Json(object)) => object,
+                Ok(_) => return Err("not an object".to_owned()),
+                Err(error) => return Err(error.to_string()),
+            },
         };
         let spec = &object["spec"];
         let parts = WorkloadEndpointParts::of_spec(spec);

@@ -120,6 +120,14 @@ impl Inventory {
         self.live = Some(live);
     }
 
+    /// The revision at which a block was last written, by its key; none if it is not there.
+    pub fn revision_of_block(&self, key: &str) -> Option<i64> {
+        match Key::parse(key)? {
+            Key::Block { cidr } => self.blocks.get(&cidr).map(|stock| stock.revision),
+            _ => None,
+        }
+    }
+
     /// Forgets a record of addresses: it is gone.
     pub(crate) fn forget(&mut self, key: &str) {
         self.unreadable.remove(key);

@@ -21,8 +21,10 @@ use crate::KeyValue;
 use crate::ipam::{Driver, RELEASES_AT_ONCE};
 
 mod settings;
+mod split;
 
 pub use settings::settings_key;
+pub use split::NotSplit;
 
 /// All blocks of a store.
 #[derive(Debug, Default)]

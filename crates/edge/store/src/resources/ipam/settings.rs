@@ -40,7 +40,7 @@ impl Resources {
             let (key, entry, before) = self.stored_settings()?;
             let mut after = before.clone();
             change(&mut after);
-            if after == before {
+            if after == before && !self.manner.rewrite_unchanged {
                 return Ok(after);
             }
             check(&after)?;
