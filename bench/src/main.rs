@@ -1,6 +1,7 @@
 //! Measures what the project claims about speed and size, and prints it beside the aims; with
 //! the real calicoctl at hand, beside that too, in the same run on the same machine.
 
+mod addresses;
 mod command_line;
 mod home;
 mod latency;
@@ -51,6 +52,7 @@ enum What {
     Latency,
     Memory,
     Objects,
+    Addresses,
     Node,
 }
 
@@ -98,6 +100,7 @@ fn main() -> anyhow::Result<()> {
             What::Latency => latency::measure(&options)?,
             What::Memory => memory::measure(&options)?,
             What::Objects => objects::measure()?,
+            What::Addresses => addresses::measure(&options)?,
             What::Node => {
                 nodes.extend(node::measure(&options)?);
                 Vec::new()

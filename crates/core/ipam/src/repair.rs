@@ -66,7 +66,7 @@ pub type Now = Option<(Vec<u8>, i64)>;
 impl Inventory {
     /// Plans what mends the records. `read` gives a record as it is now, with its revision.
     pub fn repair<E>(
-        &self,
+        &mut self,
         reach: Reach,
         read: &mut dyn FnMut(&str) -> Result<Now, E>,
     ) -> Result<RepairPlan, E> {
@@ -83,15 +83,21 @@ impl Inventory {
         planner.plan_claims()?;
         planner.plan_handles()?;
         let mut plan = planner.plan;
-        let mut after = self.clone();
+        drop(judgement);
+        // As it would be, and back: a second inventory would take as much room as the first.
+        self.turn(&plan, |change| change.after.as_deref().map(|bytes| (bytes, 0)));
+        plan.left = self.check(reach);
+        self.turn(&plan, |change| Some((change.before.as_deref()?, change.revision?)));
+        Ok(plan)
+    }
+
+    fn turn(&mut self, plan: &RepairPlan, to: impl Fn(&Change) -> Option<(&[u8], i64)>) {
         for change in plan.units.iter().flat_map(|unit| &unit.changes) {
-            match &change.after {
-                Some(bytes) => after.absorb(&change.key, bytes, 0),
-                None => after.forget(&change.key),
+            match to(change) {
+                Some((bytes, revision)) => self.absorb(&change.key, bytes, revision),
+                None => self.forget(&change.key),
             }
         }
-        plan.left = after.check(reach);
-        Ok(plan)
     }
 }
 
@@ -203,8 +209,7 @@ impl<E> Planner<'_, '_, E> {
                     unit.notes.push(format!("handle {id} is removed: it holds nothing"));
                     // An assignment that is under way counts first and holds then.
                     let blocks = facts.into_iter().flat_map(|it| &it.blocks);
-                    let blocks = blocks.filter_map(|(cidr, _)| cidr.parse::<Cidr>().ok());
-                    unit.rests_on.extend(blocks.map(block_key));
+                    unit.rests_on.extend(blocks.map(|(cidr, _)| block_key(*cidr)));
                     None
                 }
                 HandleVerdict::Count(blocks) => {

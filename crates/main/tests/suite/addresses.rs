@@ -121,7 +121,7 @@ fn a_damaged_block_is_mended_with_what_lives_in_place() {
             place.margay("ipam check").code(2);
             place.margay("ipam repair --yes").code(1);
             let block = place.stored(BLOCK);
-            let held = block["allocations"][0].as_u64().unwrap() as usize;
+            let held = usize::try_from(block["allocations"][0].as_u64().unwrap()).unwrap();
             assert_eq!(block["attributes"][held]["handle_id"], "net.c0");
             assert!(!block["unallocated"].as_array().unwrap().contains(&json!(0)), "{block}");
             fill(&place);

@@ -9,7 +9,7 @@ use net::Cidr;
 use super::inventory::{ClaimFacts, Inventory};
 use super::problem::Class;
 use super::stock::{Slot, Stock};
-use super::verdict::{BlockVerdict, Judgement, SlotVerdict};
+use super::verdict::{BlockVerdict, Holding, Judgement, SlotVerdict};
 use crate::record::block_key;
 
 /// What should become of a claim.
@@ -182,18 +182,23 @@ impl Judgement<'_> {
 
     /// The nodes that use addresses of a block, one for each.
     fn using<'s>(&'s self, stock: &'s Stock) -> Vec<&'s str> {
-        let verdict = self.blocks.get(&stock.cidr);
-        let slots = verdict.into_iter().flat_map(|it| &it.slots);
-        slots
-            .filter_map(|(ordinal, verdict)| match (verdict, stock.slot(*ordinal)) {
-                (SlotVerdict::Hold(holding), _) if holding.attributes.contains_key("node") => {
-                    holding.attributes.get("node").map(String::as_str)
-                }
-                (SlotVerdict::Free, _) => None,
-                (_, Some(Slot::Held(holder))) => holder.node.as_deref(),
-                _ => None,
-            })
-            .collect()
+        let Some(verdict) = self.blocks.get(&stock.cidr) else { return Vec::new() };
+        let named = |holding: &'s Holding| holding.attributes.get("node").map(String::as_str);
+        let held = stock.slots.iter().filter_map(|(ordinal, slot)| match slot {
+            Slot::Held(holder) => match verdict.slots.get(ordinal) {
+                Some(SlotVerdict::Free) => None,
+                Some(SlotVerdict::Hold(holding)) => named(holding).or(holder.node.as_deref()),
+                None | Some(SlotVerdict::Keep) => holder.node.as_deref(),
+            },
+            Slot::Uncertain => None,
+        });
+        let is_fresh = |ordinal: &usize| !matches!(stock.slot(*ordinal), Some(Slot::Held(_)));
+        let fresh = verdict.slots.iter().filter(|(ordinal, _)| is_fresh(ordinal));
+        let fresh = fresh.filter_map(|(_, verdict)| match verdict {
+            SlotVerdict::Hold(holding) => named(holding),
+            _ => None,
+        });
+        held.chain(fresh).collect()
     }
 
     fn remove_block(&mut self, cidr: Cidr, on: &[(&str, &ClaimFacts)]) {

@@ -37,10 +37,12 @@ pub fn endpoints_prefix() -> String {
 pub(crate) struct HandleFacts {
     pub(crate) revision: i64,
     /// How many addresses it has in which block.
-    pub(crate) blocks: Box<[(Box<str>, i64)]>,
+    pub(crate) blocks: Box<[(Cidr, i64)]>,
+    /// What it names in the place of blocks and is none.
+    pub(crate) odd: Box<[String]>,
     pub(crate) is_deleted: bool,
     /// Why it cannot be read.
-    pub(crate) unreadable: Option<String>,
+    pub(crate) unreadable: Option<Box<str>>,
 }
 
 /// What a claim on a block says.
@@ -149,13 +151,20 @@ impl Inventory {
             Err(error) => Err(error.to_string()),
         };
         let facts = match read {
-            Ok(handle) => HandleFacts {
-                revision,
-                blocks: handle.blocks.into_iter().map(|(cidr, n)| (cidr.into(), n)).collect(),
-                is_deleted: handle.deleted,
-                unreadable: None,
-            },
-            Err(why) => HandleFacts { revision, unreadable: Some(why), ..HandleFacts::default() },
+            Ok(handle) => {
+                let (mut blocks, mut odd) = (Vec::new(), Vec::new());
+                for (text, count) in handle.blocks {
+                    match text.parse::<Cidr>() {
+                        Ok(cidr) if cidr.to_string() == text => blocks.push((cidr, count)),
+                        _ => odd.push(text),
+                    }
+                }
+                let (blocks, odd) = (blocks.into(), odd.into());
+                HandleFacts { revision, blocks, odd, is_deleted: handle.deleted, unreadable: None }
+            }
+            Err(why) => {
+                HandleFacts { revision, unreadable: Some(why.into()), ..HandleFacts::default() }
+            }
         };
         let id = intern(&mut self.words, id);
         self.handles.insert(id, facts);

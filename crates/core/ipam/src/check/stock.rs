@@ -54,6 +54,17 @@ impl Holder {
     }
 }
 
+impl Holder {
+    /// The handle that counts the address; what Windows keeps is counted by none.
+    pub(crate) fn counted_handle(&self) -> Option<Arc<str>> {
+        let settled = self.settled_handle().filter(|_| self.purpose != Purpose::Windows)?;
+        match &self.handle {
+            Some(written) if written.len() == settled.len() => Some(written.clone()),
+            _ => Some(Arc::from(settled)),
+        }
+    }
+}
+
 /// An address of a block that is not simply free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {

@@ -317,7 +317,7 @@ impl<'i> Judgement<'i> {
                         inner
                     };
                     if let Some(ordinal) = ordinal_of(loser, *address) {
-                        self.decide(loser, ordinal, SlotVerdict::Free);
+                        self.decide_otherwise(loser, ordinal);
                     }
                 }
                 None => self.keep("which of them is right, their nodes must tell"),

@@ -49,8 +49,10 @@ pub(crate) enum SlotVerdict {
 /// What should become of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockVerdict {
-    /// Addresses that are not simply free, or should not be.
+    /// Addresses that should not stay as they are.
     pub(crate) slots: BTreeMap<usize, SlotVerdict>,
+    /// How many of those that are held should stay so.
+    pub(crate) n_kept: usize,
     /// The owner it should get; the outer none leaves it.
     pub(crate) owner: Option<Option<String>>,
     /// Whether it should go.
@@ -64,7 +66,7 @@ pub(crate) struct BlockVerdict {
 impl BlockVerdict {
     /// Whether nobody would hold an address.
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.values().all(|verdict| *verdict == SlotVerdict::Free)
+        self.n_kept == 0 && self.slots.values().all(|verdict| *verdict == SlotVerdict::Free)
     }
 }
 
@@ -180,7 +182,19 @@ impl<'i> Judgement<'i> {
     }
 
     pub(crate) fn decide(&mut self, cidr: Cidr, ordinal: usize, verdict: SlotVerdict) {
-        self.blocks.entry(cidr).or_default().slots.insert(ordinal, verdict);
+        let block = self.blocks.entry(cidr).or_default();
+        match verdict {
+            SlotVerdict::Keep => block.n_kept += 1,
+            verdict => drop(block.slots.insert(ordinal, verdict)),
+        }
+    }
+
+    /// Lets an address go after all.
+    pub(crate) fn decide_otherwise(&mut self, cidr: Cidr, ordinal: usize) {
+        let block = self.blocks.entry(cidr).or_default();
+        if block.slots.insert(ordinal, SlotVerdict::Free).is_none() {
+            block.n_kept = block.n_kept.saturating_sub(1);
+        }
     }
 
     fn judge_held(&mut self, stock: &'i Stock, address: IpAddr, holder: &Holder) -> SlotVerdict {
@@ -349,16 +363,16 @@ impl<'i> Judgement<'i> {
     /// How many addresses each handle would hold in a block, as far as it is decided.
     fn held_in<'s>(&'s self, stock: &'s Stock) -> BTreeMap<&'s str, i64> {
         let mut held = BTreeMap::new();
-        let slots = self.blocks.get(&stock.cidr).into_iter().flat_map(|it| &it.slots);
-        for (ordinal, verdict) in slots {
-            let written = || match stock.slot(*ordinal)? {
+        let verdicts = self.blocks.get(&stock.cidr).map(|block| &block.slots);
+        for (ordinal, slot) in &stock.slots {
+            let written = match slot {
                 Slot::Held(holder) => holder.settled_handle(),
                 Slot::Uncertain => None,
             };
-            let handle = match verdict {
-                SlotVerdict::Free => None,
-                SlotVerdict::Keep => written(),
-                SlotVerdict::Hold(holding) => holding.handle.as_deref().or_else(written),
+            let handle = match verdicts.and_then(|it| it.get(ordinal)) {
+                Some(SlotVerdict::Free) => None,
+                None | Some(SlotVerdict::Keep) => written,
+                Some(SlotVerdict::Hold(holding)) => holding.handle.as_deref().or(written),
             };
             if let Some(handle) = handle {
                 *held.entry(handle).or_default() += 1;

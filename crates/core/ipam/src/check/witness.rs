@@ -77,9 +77,9 @@ pub(crate) struct Witnesses<'i> {
     /// Endpoints by container.
     containers: Vec<(&'i str, &'i Endpoint)>,
     /// Handles by the container that they name.
-    handles: Vec<(String, &'i Arc<str>)>,
-    /// How many addresses a handle holds in a block.
-    held: BTreeMap<(Arc<str>, Cidr), i64>,
+    handles: Vec<&'i Arc<str>>,
+    /// Every address that is held: by which handle, in which block.
+    held: Vec<(Arc<str>, Cidr)>,
     /// By block, the handles that count addresses in it, and how many.
     counts: BTreeMap<Cidr, Vec<(&'i str, i64)>>,
     /// Nodes of which an endpoint cannot be read.
@@ -92,8 +92,9 @@ pub(crate) struct Witnesses<'i> {
 
 impl<'i> Witnesses<'i> {
     pub(crate) fn of(inventory: &'i Inventory) -> Self {
-        let mut users = Vec::new();
-        let mut containers = Vec::new();
+        let n_used = inventory.endpoints.iter().map(|it| it.addresses.len()).sum();
+        let mut users = Vec::with_capacity(n_used);
+        let mut containers = Vec::with_capacity(inventory.endpoints.len());
         for endpoint in &inventory.endpoints {
             users.extend(endpoint.addresses.iter().map(|it| (*it, User::Endpoint(endpoint))));
             if !endpoint.container.is_empty() {
@@ -113,9 +114,8 @@ impl<'i> Witnesses<'i> {
         }
         users.sort_by_key(|(address, _)| *address);
         containers.sort_by_key(|(container, _)| *container);
-        let mut handles: Vec<_> =
-            inventory.handles.keys().map(|id| (container_of(id), id)).collect();
-        handles.sort();
+        let mut handles: Vec<&Arc<str>> = inventory.handles.keys().collect();
+        handles.sort_by(|one, two| lower(tail(one)).cmp(lower(tail(two))));
         let (blind, is_blind) = blindness(inventory);
         let (held, network) = (held(inventory), most_common_network(inventory));
         let counts = counts(inventory);
@@ -174,20 +174,32 @@ impl<'i> Witnesses<'i> {
 
     /// The stored handle that names a container.
     pub(crate) fn handle_of(&self, container: &str) -> Option<&'i Arc<str>> {
-        let at = self.handles.partition_point(|(it, _)| **it < *container);
-        self.handles.get(at).filter(|(it, _)| *it == container).map(|(_, id)| *id)
+        let at = self.handles.partition_point(|it| lower(tail(it)).lt(lower(container)));
+        self.handles.get(at).copied().filter(|it| tail(it).eq_ignore_ascii_case(container))
+    }
+
+    /// Every address that is held: by which handle, in which block; in order.
+    pub(crate) fn all_held(&self) -> &[(Arc<str>, Cidr)] {
+        &self.held
+    }
+
+    /// The blocks in which a handle holds addresses, one for each.
+    pub(crate) fn held_by(&self, handle: &str) -> &[(Arc<str>, Cidr)] {
+        let start = self.held.partition_point(|(id, _)| **id < *handle);
+        let rest = self.held.get(start..).unwrap_or_default();
+        rest.get(..rest.partition_point(|(id, _)| **id == *handle)).unwrap_or_default()
     }
 
     /// How many addresses a handle holds in a block.
     pub(crate) fn held(&self, handle: &str, cidr: Cidr) -> i64 {
-        self.held.get(&(Arc::from(handle), cidr)).copied().unwrap_or(0)
+        let here = self.held_by(handle).iter().filter(|(_, block)| *block == cidr);
+        i64::try_from(here.count()).unwrap_or(i64::MAX)
     }
 
     /// How many addresses a stored handle says it holds in a block.
     pub(crate) fn counted(&self, handle: &str, cidr: Cidr) -> i64 {
         let Some(facts) = self.inventory.handles.get(handle) else { return 0 };
-        let is_it = |(text, _): &&(Box<str>, i64)| text.parse() == Ok(cidr);
-        facts.blocks.iter().find(is_it).map_or(0, |(_, count)| *count)
+        facts.blocks.iter().find(|(block, _)| *block == cidr).map_or(0, |(_, count)| *count)
     }
 
     /// The handles that count addresses in a block, and how many.
@@ -232,33 +244,39 @@ fn blindness(inventory: &Inventory) -> (BTreeSet<String>, bool) {
     (nodes, is_blind)
 }
 
-fn held(inventory: &Inventory) -> BTreeMap<(Arc<str>, Cidr), i64> {
-    let mut held = BTreeMap::new();
+fn held(inventory: &Inventory) -> Vec<(Arc<str>, Cidr)> {
+    let n_slots = inventory.blocks.values().map(|stock| stock.slots.len()).sum();
+    let mut held = Vec::with_capacity(n_slots);
     for (cidr, stock) in &inventory.blocks {
         for (_, slot) in &stock.slots {
             let Slot::Held(holder) = slot else { continue };
-            if let (Some(written), Some(handle)) = (&holder.handle, holder.settled_handle()) {
-                let handle = match handle.len() == written.len() {
-                    true => written.clone(),
-                    false => Arc::from(handle),
-                };
-                *held.entry((handle, *cidr)).or_default() += 1;
+            if let Some(handle) = holder.counted_handle() {
+                held.push((handle, *cidr));
             }
         }
     }
+    held.sort_unstable();
     held
 }
 
 fn counts(inventory: &Inventory) -> BTreeMap<Cidr, Vec<(&str, i64)>> {
     let mut counts: BTreeMap<Cidr, Vec<_>> = BTreeMap::new();
     for (id, facts) in &inventory.handles {
-        for (text, count) in &facts.blocks {
-            if let Some(cidr) = text.parse::<Cidr>().ok().filter(|_| *count > 0) {
-                counts.entry(cidr).or_default().push((&**id, *count));
-            }
+        for (cidr, count) in facts.blocks.iter().filter(|(_, count)| *count > 0) {
+            counts.entry(*cidr).or_default().push((&**id, *count));
         }
     }
     counts
+}
+
+/// The last part of a handle, where the container stands.
+fn tail(handle: &str) -> &str {
+    let handle = crate::block::settled(handle);
+    handle.rsplit('.').next().unwrap_or(handle)
+}
+
+fn lower(text: &str) -> impl Iterator<Item = u8> {
+    text.bytes().map(|byte| byte.to_ascii_lowercase())
 }
 
 fn most_common_network(inventory: &Inventory) -> Option<String> {

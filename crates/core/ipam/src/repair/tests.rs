@@ -131,7 +131,9 @@ proptest! {
     /// Several spoilt records at once, which may leave more than one witness wrong: no panic, and
     /// a plan that is carried out leaves nothing that it would do again.
     #[test]
-    fn many_spoilt_records_end_in_rest(picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..6)) {
+    fn many_spoilt_records_end_in_rest(
+        picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..6),
+    ) {
         let mut store = sample();
         for pick in picks {
             let (key, _, spoilt) = pick.get(&ALL);

@@ -94,7 +94,7 @@ fn exit(arguments: &RepairArguments, plan: &RepairPlan, done: Option<&Done>) -> 
 }
 
 fn plan(session: &Session, arguments: &RepairArguments) -> Result<(Taken, RepairPlan), Failure> {
-    let taken = check::take(session, &arguments.witnesses)?;
+    let mut taken = check::take(session, &arguments.witnesses)?;
     let mut read = |key: &str| {
         let (entry, _) = session.store.get(key)?;
         Ok::<_, store::Error>(entry.map(|entry| (entry.value, entry.mod_revision)))
