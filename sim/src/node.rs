@@ -166,11 +166,7 @@ impl Node {
     /// Starts the agent: what was under way is taken back, what was leaving leaves.
     pub(crate) fn start(&mut self) {
         let mut inputs = Inputs::new(&self.name);
-        for record in self.journal.values() {
-            if record.phase == Phase::Ready && record.boot == self.boot.to_string() {
-                inputs.vouch(&endpoint_key(record), Live::of(record));
-            }
-        }
+        vouch(&mut inputs, &self.journal, &self.interfaces, self.boot);
         self.agent = Some(Agent { view: View::default(), inputs, watched: 0, works: Vec::new() });
         self.retry();
     }
@@ -275,6 +271,12 @@ impl Node {
         }
     }
 
+    /// Whether the interface of a sandbox is there and its own.
+    pub(crate) fn stands(&self, record: &Record) -> bool {
+        let interface = self.interfaces.get(&record.wiring.host_interface);
+        interface.is_some_and(|it| it.identity == record.identity)
+    }
+
     fn routed(&self) -> BTreeSet<IpAddr> {
         self.interfaces.values().flat_map(|it| &it.addresses).copied().collect()
     }
@@ -299,13 +301,8 @@ impl Node {
                 let all = Read::Prefix("/calico/".to_owned());
                 store.read(&mut agent.view, &all);
                 // Endpoints and blocks that went while nobody watched.
-                let mut fresh = Inputs::new(&self.name);
-                for record in self.journal.values() {
-                    if record.phase == Phase::Ready && record.boot == self.boot.to_string() {
-                        fresh.vouch(&endpoint_key(record), Live::of(record));
-                    }
-                }
-                agent.inputs = fresh;
+                agent.inputs = Inputs::new(&self.name);
+                vouch(&mut agent.inputs, &self.journal, &self.interfaces, self.boot);
                 self.memory.clear();
                 for (key, (value, at)) in store.under("/calico/") {
                     agent.learn(&mut self.memory, key, Some(value), *at);
@@ -376,6 +373,25 @@ impl Node {
                 Leftover::Interface { name, .. } => drop(self.interfaces.remove(&name)),
                 _ => self.begin(Job::Sweep(leftover)),
             }
+        }
+    }
+}
+
+/// The journal vouches for what is up; of several sandboxes of one pod, for the one that has the
+/// interface.
+fn vouch(
+    inputs: &mut Inputs,
+    journal: &BTreeMap<Identity, Record>,
+    interfaces: &BTreeMap<String, Interface>,
+    boot: u64,
+) {
+    let up = |it: &&Record| it.phase == Phase::Ready && it.boot == boot.to_string();
+    for record in journal.values().filter(up) {
+        let key = endpoint_key(record);
+        let interface = interfaces.get(&record.wiring.host_interface);
+        let stands = interface.is_some_and(|it| it.identity == record.identity);
+        if stands || !inputs.is_vouched(&key) {
+            inputs.vouch(&key, Live::of(record));
         }
     }
 }

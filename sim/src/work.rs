@@ -180,11 +180,20 @@ impl Node {
     fn write(&mut self, agent: &mut Agent, record: Record) {
         let key = endpoint_key(&record);
         match record.phase {
+            Phase::Ready if self.is_superseded(agent, &record) => {}
             Phase::Ready => drop(agent.inputs.vouch(&key, Live::of(&record))),
-            Phase::Leaving => drop(agent.inputs.withdraw(&key)),
+            Phase::Leaving => {
+                agent.inputs.withdraw(&key, &record.identity.container);
+            }
             _ => {}
         }
         self.journal.insert(record.identity.clone(), record);
+    }
+
+    /// Whether a later sandbox of the same pod is vouched for, and has the interface.
+    fn is_superseded(&self, agent: &Agent, record: &Record) -> bool {
+        agent.inputs.is_of_another(&endpoint_key(record), &record.identity.container)
+            && !self.stands(record)
     }
 
     fn in_the_kernel(

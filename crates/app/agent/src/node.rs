@@ -16,7 +16,7 @@ use intent::{Changed, Hop, InSync, Inputs, Live, Overlay};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::{LinkName, Netlink, Netns, Removals};
 use sandbox::claim::{self, endpoint_key, resource_key};
-use sandbox::life::{Phase, Step};
+use sandbox::life::{Phase, Record, Step};
 use store::Store;
 use store::ipam::Driver;
 
@@ -31,6 +31,7 @@ use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
 use crate::settings::Round;
 use crate::upkeep::Doubts;
+use crate::wire;
 
 /// Where a node keeps its files, and who it is.
 #[derive(Clone, Debug)]
@@ -144,9 +145,10 @@ impl Node {
         }
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
         let mut inputs = Inputs::new(&settings.name);
-        for record in journal.all() {
+        let records = current(&here, journal.all());
+        for record in &records {
             if record.phase == Phase::Ready && record.boot == boot {
-                inputs.vouch(&endpoint_key(&record), Live::of(&record));
+                inputs.vouch(&endpoint_key(record), Live::of(record));
             }
         }
         let dataplane = Dataplane {
@@ -154,7 +156,7 @@ impl Node {
             routes: RouteTable::new(Netlink::in_netns(&here)?),
             filter: FilterTable::new(&here)?,
             changed: Changed { routes: true, filter: true },
-            overlay: Overlay::of(&journal.all()),
+            overlay: Overlay::of(&records),
             memory: Memory::new(&settings.name),
             recalled: None,
             findings: Vec::new(),
@@ -461,6 +463,21 @@ impl Node {
         }
         true
     }
+}
+
+/// The records without those of sandboxes whose pod has a later one: the kernel knows whose the
+/// interface is. Whoever leaves is still to be heard of.
+fn current(here: &Netns, mut records: Vec<Record>) -> Vec<Record> {
+    let mut n_of_name: BTreeMap<String, usize> = BTreeMap::new();
+    for record in &records {
+        *n_of_name.entry(endpoint_key(record)).or_default() += 1;
+    }
+    records.retain(|record| {
+        record.phase.is_leaving()
+            || n_of_name.get(&endpoint_key(record)) == Some(&1)
+            || wire::is_of(here, &record.identity, &record.wiring.host_interface).unwrap_or(true)
+    });
+    records
 }
 
 impl Dataplane {

@@ -201,7 +201,13 @@ fn act(
         (Command::Del, netns) => node.del(call, conf, netns.as_ref()),
         (Command::Check, Some(netns)) => node.check(call, &netns),
         (Command::Gc, _) => {
-            let valid = conf.valid_attachments.iter().flatten().map(|attachment| Identity {
+            let said = conf.valid_attachments.as_ref().or(conf.attachments.as_ref());
+            let Some(said) = said else {
+                let message = "cni.dev/valid-attachments is missing; nothing was removed";
+                return Err(Failure::new(Code::InvalidConfiguration, message)
+                    .with_details("name the attachments that are in use; [] for none of them"));
+            };
+            let valid = said.iter().map(|attachment| Identity {
                 container: attachment.container.clone(),
                 interface: attachment.interface.clone(),
             });

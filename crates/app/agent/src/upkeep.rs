@@ -133,13 +133,24 @@ impl Node {
     /// The journal vouches for a sandbox as long as it is up.
     pub(crate) fn vouch(&self, record: &Record) {
         let key = endpoint_key(record);
+        let container = &record.identity.container;
+        let mut dataplane = self.dataplane();
         let changed = match record.phase {
-            Phase::Ready => self.dataplane().inputs.vouch(&key, Live::of(record)),
-            Phase::Leaving => self.dataplane().inputs.withdraw(&key),
+            // An earlier sandbox of the same pod may still be written of.
+            Phase::Ready
+                if dataplane.inputs.is_of_another(&key, container) && !self.stands(record) =>
+            {
+                return;
+            }
+            Phase::Ready => dataplane.inputs.vouch(&key, Live::of(record)),
+            Phase::Leaving => dataplane.inputs.withdraw(&key, container),
+            Phase::Claimed if record.owed.is_none() && dataplane.overlay.supersede(record) => {
+                return dataplane.retake(&key);
+            }
             // It was not vouched for yet, or is not any more.
             Phase::Claiming | Phase::Claimed | Phase::Wired | Phase::Releasing => return,
         };
-        self.dataplane().changed |= changed;
+        dataplane.changed |= changed;
     }
 
     /// Writes back what live sandboxes have lost. Returns the keys of what has to be tried again.

@@ -44,8 +44,8 @@ pub(crate) fn own_binary() -> Result<PathBuf, Failure> {
     found.map_err(|error| Failure::new("this program does not find its own file").why(error))
 }
 
-/// The folder of the lab that this process runs in, where `lab exec` has started it. What is mounted
-/// there is not seen outside.
+/// The folder of the lab that this process runs in, where `lab exec` has started it. What is
+/// mounted there is not seen outside.
 pub(crate) fn surrounding() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }

@@ -20,6 +20,8 @@ use crate::{Changed, Inputs};
 /// What the journal knows of a live sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Live {
+    /// Its container: the next sandbox of a stateful pod has an endpoint of the same name.
+    pub container: String,
     /// The host's interface.
     pub interface: String,
     /// Its addresses.
@@ -42,6 +44,7 @@ impl Live {
         let orchestrator = workload.orchestrator().to_owned();
         labels.insert("projectcalico.org/orchestrator".to_owned(), orchestrator);
         Self {
+            container: record.identity.container.clone(),
             interface: record.wiring.host_interface.clone(),
             addresses: record.addresses.iter().map(|held| held.network).collect(),
             handle: (record.ipam == CALICO_IPAM).then(|| record.handle()),
@@ -102,6 +105,7 @@ pub struct LocalEndpoint {
 /// A sandbox that is vouched for, in the form of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Vouched {
+    container: String,
     handle: Option<String>,
     pub(crate) endpoint: Object<WorkloadEndpoint>,
 }
@@ -117,18 +121,26 @@ impl Inputs {
             ..WorkloadEndpoint::default()
         };
         let metadata = Metadata { labels: live.labels, ..Metadata::default() };
-        let vouched = Vouched { handle: live.handle, endpoint: Object { metadata, spec } };
+        let endpoint = Object { metadata, spec };
+        let vouched = Vouched { container: live.container, handle: live.handle, endpoint };
         let had = self.vouched.insert(key.to_owned(), vouched);
         let is_known = had.is_some() || self.endpoints.contains_key(key);
         if is_known { NOTHING } else { BOTH }
     }
 
-    /// The sandbox is leaving: its endpoint stands for itself.
-    pub fn withdraw(&mut self, key: &str) -> Changed {
-        match self.vouched.remove(key) {
-            Some(_) => BOTH,
-            None => NOTHING,
+    /// The sandbox of a container is leaving: its endpoint stands for itself, unless a later
+    /// sandbox of the same pod has it.
+    pub fn withdraw(&mut self, key: &str, container: &str) -> Changed {
+        if !self.is_vouched(key) || self.is_of_another(key, container) {
+            return NOTHING;
         }
+        self.vouched.remove(key);
+        BOTH
+    }
+
+    /// Whether the journal vouches for a sandbox of another container under this key.
+    pub fn is_of_another(&self, key: &str, container: &str) -> bool {
+        self.vouched.get(key).is_some_and(|vouched| vouched.container != container)
     }
 
     /// Whether the journal vouches for the sandbox whose endpoint has this key.

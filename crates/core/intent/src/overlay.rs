@@ -55,6 +55,14 @@ impl Overlay {
         }
     }
 
+    /// The datastore knows a later sandbox of the same pod: what an earlier one is ahead with does
+    /// not count any more. Whether there was any.
+    pub fn supersede(&mut self, record: &Record) -> bool {
+        let key = endpoint_key(record);
+        let is_other = |it: &Ahead| it.container != record.identity.container;
+        self.ahead.get(&key).is_some_and(is_other) && self.ahead.remove(&key).is_some()
+    }
+
     /// The endpoint of a sandbox stands, whatever the datastore says.
     fn run_ahead(&mut self, record: &Record, value: Vec<u8>) {
         let container = record.identity.container.clone();

@@ -71,6 +71,7 @@ fn block(inputs: &mut Inputs, owner: &str, cidr: &str, state: &str, borrower: Op
 /// A sandbox that lives here, as the journal has it; the key of its endpoint.
 fn live(inputs: &mut Inputs, container: &str, address: &str) -> String {
     let live = Live {
+        container: container.to_owned(),
         interface: format!("cali{container}"),
         addresses: vec![address.parse().unwrap()],
         handle: Some(format!("net1.{container}")),
@@ -190,7 +191,9 @@ fn a_live_sandbox_keeps_its_network_while_its_endpoint_cannot_be_used() {
     assert_eq!((inputs.routes(), inputs.filter()), before);
     inputs.absorb(&key, None);
     assert_eq!((inputs.routes(), inputs.filter()), before);
-    inputs.withdraw(&key);
+    inputs.withdraw(&key, "an-earlier-one");
+    assert_eq!((inputs.routes(), inputs.filter()), before);
+    inputs.withdraw(&key, "a");
     assert_eq!(route(&inputs, "10.0.0.1/32"), None);
     assert!(inputs.filter().ports.is_empty());
 }

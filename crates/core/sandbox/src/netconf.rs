@@ -3,7 +3,7 @@
 //! Fields that we do not know are left alone: plugins further down the chain, and runtimes, put
 //! theirs there. A field of the wrong type is refused with its path.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -78,9 +78,17 @@ pub struct NetConf {
     /// The result of the ADD, handed back with CHECK and DEL.
     #[serde(rename = "prevResult")]
     pub previous: Option<Value>,
-    /// For GC: the attachments that are in use.
-    #[serde(rename = "cni.dev/valid-attachments")]
+    /// For GC: the attachments that are in use; none if nothing is said of them.
+    #[serde(rename = "cni.dev/valid-attachments", deserialize_with = "said")]
     pub valid_attachments: Option<Vec<Attachment>>,
+    /// The same, as some runtimes spell it.
+    #[serde(rename = "cni.dev/attachments", deserialize_with = "said")]
+    pub attachments: Option<Vec<Attachment>>,
+}
+
+/// A list that is there; Go writes an empty one as `null`.
+fn said<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Attachment>>, D::Error> {
+    Ok(Some(Option::deserialize(from)?.unwrap_or_default()))
 }
 
 /// The part of the configuration about addresses.

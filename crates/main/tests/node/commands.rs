@@ -151,6 +151,13 @@ fn gc_takes_the_ghosts_of_its_network_and_nothing_else() {
         }
         let error = refused(&node.called("CHECK", "ghost", 1));
         assert_eq!(error["code"], 3, "{error}");
+        // Who says nothing of what is in use has not said that nothing is.
+        let error = refused(&of_network(&node, "GC", "net1", &json!({})));
+        assert_eq!(error["code"], 7, "{error}");
+        let kept = json!([{ "containerID": "kept", "ifname": "eth0" }]);
+        let done = of_network(&node, "GC", "net1", &json!({ "cni.dev/attachments": kept }));
+        assert!(done.status.success(), "{done:?}");
+        node.must("CHECK", "kept", 0);
         // Without a list nothing is known to be valid; another interface is another attachment.
         gc(&node, "net2", &[]);
         gc(&node, "net1", &[]);

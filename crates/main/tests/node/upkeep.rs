@@ -213,3 +213,41 @@ fn an_endpoint_that_cannot_be_read_costs_a_live_sandbox_nothing_and_is_named() {
     node.must("DEL", "second", 1);
     node.assert_empty();
 }
+
+/// The next sandbox of a stateful pod has an endpoint of the same name; the late DEL of the one
+/// before takes nothing from it.
+#[test]
+fn a_sandbox_that_came_after_another_of_its_pod_is_looked_after_too() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(2);
+    node.start_agent();
+    let pod = [("CNI_ARGS", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0")];
+    for (command, id, container) in [("ADD", "old", 0), ("ADD", "new", 1), ("DEL", "old", 0)] {
+        let done = node.call_as(command, id, container, &pod).wait_with_output().unwrap();
+        assert!(done.status.success(), "{command} {id}: {done:?}");
+    }
+    let is_back = |node: &Node| {
+        let endpoints = node.stored(ENDPOINTS);
+        endpoints.iter().any(|(_, it)| it["spec"]["containerID"] == "new")
+    };
+    assert!(is_back(&node));
+    node.remove(ENDPOINTS);
+    until("the endpoint is written back", || is_back(&node));
+    // The same after a start, with both in the journal.
+    let done = node.call_as("ADD", "newest", 0, &pod).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    node.kill_agent(true);
+    node.start_agent();
+    node.remove(ENDPOINTS);
+    until("the endpoint is the last one's", || {
+        let endpoints = node.stored(ENDPOINTS);
+        endpoints.iter().any(|(_, it)| it["spec"]["containerID"] == "newest")
+    });
+    for (id, container) in [("newest", 0), ("new", 1)] {
+        let done = node.call_as("DEL", id, container, &pod).wait_with_output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+    node.assert_empty();
+}

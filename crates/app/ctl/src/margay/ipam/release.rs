@@ -112,6 +112,6 @@ pub(crate) fn split(session: &Session, arguments: &SplitArguments) -> Result<boo
     let fine = session.terminal.mark(Mark::Fine);
     let mut text = format!("{fine} IPPool {} is split; its blocks stay\n", pool.name);
     text += &made.iter().map(|(name, cidr)| format!("  {name}  {cidr}\n")).collect::<String>();
-    session.terminal.page(&(text + &recorded.line()))?;
+    session.terminal.page(&(text + &recorded.line(&session.history)))?;
     Ok(true)
 }
