@@ -87,7 +87,7 @@ fn what_is_refused_says_what_to_do() {
     place.give("replace", &stale).refused(&["help: margay get ippools p -o yaml"]);
     let some = place.margay("get nodes n1 n3").code(2);
     some.says(&["n1"]).complains(&["1 of 2 are not there", "help: margay get nodes"]);
-    for words in ["node diags", "ipam check", "cluster diags"] {
+    for words in ["node diags", "node run", "cluster diags"] {
         let done = place.margay(words).refused(&["is not part of this version; Calico's own"]);
         assert!(!done.err.contains("similar"), "{done:?}");
     }

@@ -9,8 +9,7 @@ use super::arguments::Arguments;
 use super::elsewhere;
 
 /// Commands of calicoctl that this version does not have.
-const NOT_YET: [&str; 8] =
-    ["checksystem", "cluster", "datastore", "diags", "run", "check", "release", "split"];
+const NOT_YET: [&str; 5] = ["checksystem", "cluster", "datastore", "diags", "run"];
 
 /// What is wrong with the words typed, and what would be right.
 pub(super) fn text(error: &clap::Error, words: &[OsString]) -> String {
