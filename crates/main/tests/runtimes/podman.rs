@@ -88,6 +88,18 @@ fn containers_reach_each_other_without_an_agent() {
     let setup = "setup --no-agent --pool 10.9.0.0/16 --pool fd09::/64";
     podman.0.margay(setup).says(0, &["this host is node h1, without an agent"]);
     podman.two_containers(true);
+    // Nobody watches here; who asks is told what is missing.
+    let address = podman.serve("c", &[]);
+    podman.0.margay("status").says(0, &["✓ fine on h1"]);
+    podman.0.shell(&format!("ip route del {address}/32"));
+    podman.0.margay("status").says(2, &[&format!("no route leads to {address}"), "MG-ROUTE-008"]);
+    podman.0.shell("nft delete table inet margay; nft delete table arp margay");
+    podman.0.margay("status").says(2, &["the packet filter is gone", "MG-FILTER-001"]);
+    podman.serve("d", &[]);
+    podman.0.margay("status").says(0, &["✓ fine on h1"]);
+    podman.0.shell("for it in $(ip -o link | grep -o 'cali[^@]*'); do ip link del $it; done");
+    podman.0.margay("status").says(2, &["is gone", "MG-ROUTE-001", "delete the container"]);
+    podman.ok(&["rm", "--force", "--time=0", "c", "d"]);
     podman.0.margay("remove --yes --purge").says(0, &["margay is removed"]);
     podman.0.assert_nothing_of_ours();
 }
