@@ -157,6 +157,14 @@ impl Finding {
     }
 
     /// Two endpoints have one address.
+    pub(crate) fn full(is_ipv4: bool, pools: &[String]) -> Self {
+        let family = if is_ipv4 { 4 } else { 6 };
+        let problem =
+            format!("no IPv{family} address is free in {}: the next ADD fails", pools.join(", "));
+        let fix = "margay ipam plan      # who holds what; more room is another IPPool".to_owned();
+        Self::new("MG-IPAM-003", Severity::Degraded, "IPAM", problem, fix)
+    }
+
     pub(crate) fn twin(twin: &Twin) -> Self {
         let Twin { address, ours, theirs, node } = twin;
         let problem = format!("{address} of endpoint {ours} is also that of {theirs} on {node}");

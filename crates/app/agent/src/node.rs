@@ -342,6 +342,9 @@ impl Node {
         findings.extend(inputs.twins().iter().map(Finding::twin));
         findings.extend(inputs.impostors().iter().map(Finding::impostor));
         findings.extend(inputs.unenforced().iter().map(Finding::unenforced));
+        for is_ipv4 in [true, false] {
+            findings.extend(inputs.full_pools(is_ipv4).map(|it| Finding::full(is_ipv4, &it)));
+        }
         findings
     }
 

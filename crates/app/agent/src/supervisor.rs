@@ -72,6 +72,7 @@ fn supervise(arguments: &Arguments, given: &[OsString]) -> Result<(), dataplane:
     host::file::make_folder(&arguments.run_dir, 0o755)
         .map_err(|why| unusable(&arguments.run_dir, why))?;
     let _only = become_only(&arguments.run_dir, "supervisor")?;
+    let _state = hold_folder(&arguments.state_dir)?;
     // Where the dataplane could not begin, it would be started again and again.
     lock_file(&arguments.run_dir, "dataplane")?;
     let listener = listen(&arguments.run_dir)?;
@@ -144,6 +145,21 @@ fn unusable(folder: &Path, why: io::Error) -> dataplane::Error {
 /// still be on its way out.
 pub(crate) fn become_only(folder: &Path, role: &str) -> Result<File, dataplane::Error> {
     let (path, file) = lock_file(folder, role)?;
+    hold(path, file)
+}
+
+/// Makes this process the only agent that keeps its state in a folder. The folder itself is held,
+/// so that nothing has to be written where nothing can be; what is wrong with a folder that cannot
+/// be had is for the dataplane to say.
+fn hold_folder(folder: &Path) -> Result<Option<File>, dataplane::Error> {
+    let _ = host::file::make_folder(folder, 0o700);
+    match File::open(folder) {
+        Ok(file) => hold(folder.to_owned(), file).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn hold(path: PathBuf, file: File) -> Result<File, dataplane::Error> {
     let started = Instant::now();
     let mut is_said = false;
     loop {

@@ -1,5 +1,7 @@
 //! How much there is, for those who watch over the node.
 
+use model::resource::IpPool;
+
 use crate::Inputs;
 
 /// What was absorbed, in numbers.
@@ -44,5 +46,22 @@ impl Inputs {
                 block.allocations.iter().map(|it| u64::from(it.is_some())).sum::<u64>();
         }
         census
+    }
+
+    /// The pools of a family, if every address of every open one of them is taken. Cool-down and
+    /// reservations are not looked at: there may be less room than this says, never more.
+    pub fn full_pools(&self, is_ipv4: bool) -> Option<Vec<String>> {
+        let is_meant = |pool: &&IpPool| pool.cidr.is_ipv4() == is_ipv4 && !pool.disabled;
+        let open = self.pools.iter().filter(|(_, pool)| is_meant(pool));
+        let open: Vec<(&String, &IpPool)> = open.collect();
+        let is_full = |pool: &IpPool| {
+            let blocks = self.blocks.iter().filter(|(cidr, _)| pool.cidr.contains(cidr.address()));
+            let taken = blocks.map(|(_, block)| block.allocations.iter().flatten().count());
+            let width = if is_ipv4 { 32 } else { 128 } - u32::from(pool.cidr.prefix_len());
+            let size = 1_usize.checked_shl(width).unwrap_or(usize::MAX);
+            taken.sum::<usize>() >= size
+        };
+        let all_full = !open.is_empty() && open.iter().all(|(_, pool)| is_full(pool));
+        all_full.then(|| open.into_iter().map(|(name, _)| name.clone()).collect())
     }
 }

@@ -372,3 +372,35 @@ fn a_reserve_is_what_its_handle_holds_in_own_blocks_of_open_pools() {
     let held = inputs.reserve("h", 9);
     assert_eq!((held.fit.len(), held.unfit.len(), held.wanted4), (0, 2, 0));
 }
+
+#[test]
+fn pools_are_full_when_every_address_of_every_open_one_is_taken() {
+    let mut inputs = Inputs::new("n1");
+    let pool = |inputs: &mut Inputs, name: &str, cidr: &str, disabled: bool| {
+        let spec = json!({ "cidr": cidr, "blockSize": 30, "disabled": disabled });
+        let key = format!("{RESOURCES}/ippools/{name}");
+        put(inputs, &key, json!({ "metadata": { "name": name }, "spec": spec }));
+    };
+    let block = |inputs: &mut Inputs, cidr: &str, taken: usize| {
+        let allocations: Vec<Value> =
+            (0..4).map(|i| if i < taken { 0.into() } else { Value::Null }).collect();
+        let value = json!({
+            "cidr": cidr, "affinity": "host:n1", "allocations": allocations,
+            "unallocated": (taken..4).collect::<Vec<_>>(),
+            "attributes": [{ "handle_id": "h", "secondary": {} }], "deleted": false,
+        });
+        let dashed = cidr.replace('/', "-");
+        put(inputs, &format!("/calico/ipam/v2/assignment/ipv4/block/{dashed}"), value);
+    };
+    assert_eq!(inputs.full_pools(true), None);
+    pool(&mut inputs, "a", "10.0.0.0/30", false);
+    block(&mut inputs, "10.0.0.0/30", 3);
+    assert_eq!(inputs.full_pools(true), None);
+    block(&mut inputs, "10.0.0.0/30", 4);
+    assert_eq!(inputs.full_pools(true), Some(vec!["a".to_owned()]));
+    assert_eq!(inputs.full_pools(false), None);
+    pool(&mut inputs, "b", "10.0.0.4/30", true);
+    assert!(inputs.full_pools(true).is_some(), "nobody gets an address of a closed one");
+    pool(&mut inputs, "b", "10.0.0.4/30", false);
+    assert_eq!(inputs.full_pools(true), None);
+}

@@ -191,3 +191,22 @@ fn forwarding_that_somebody_switched_off_is_on_again() {
     let events = std::fs::read_to_string(node.path("state/events.jsonl")).unwrap();
     assert!(events.contains("forwarding of packets was off"), "{events}");
 }
+
+#[test]
+fn a_second_agent_on_the_same_state_is_refused() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(1);
+    node.start_agent();
+    let (state, run) = (node.path("state"), node.path("run2"));
+    let words = ["agent", "--node", "n1", "--state-dir", state.to_str().unwrap()];
+    let words = [&words[..], &["--run-dir", run.to_str().unwrap()]].concat();
+    let done = node.margay(&words).output().unwrap();
+    assert!(!done.status.success());
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    let holder = format!("another agent runs here: it holds {}", state.display());
+    assert!(told.contains(&holder), "{told}");
+    node.must("ADD", "first", 0);
+    node.must("DEL", "first", 0);
+}
