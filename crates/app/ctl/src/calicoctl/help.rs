@@ -81,7 +81,7 @@ mod tests {
     fn commands_of_later_versions_are_marked() {
         let help = text(&[&PROGRAM]);
         assert!(help.contains("get") && !help.contains("not in this version"));
-        let ipam = PROGRAM.commands.iter().find(|command| command.name == "ipam").unwrap();
-        assert!(text(&[&PROGRAM, ipam]).contains("(not in this version)"));
+        let node = PROGRAM.commands.iter().find(|command| command.name == "node").unwrap();
+        assert!(text(&[&PROGRAM, node]).contains("(not in this version)"));
     }
 }

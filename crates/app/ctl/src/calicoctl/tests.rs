@@ -144,8 +144,8 @@ fn a_cluster_of_another_version_is_refused_unless_that_is_allowed() {
 
 #[test]
 fn a_command_of_a_later_version_says_so() {
-    let words = Host::new().fails(&["ipam", "check"]);
-    assert_eq!(words, "calicoctl ipam check is not part of this version");
+    let words = Host::new().fails(&["datastore", "migrate", "lock"]);
+    assert_eq!(words, "calicoctl datastore migrate lock is not part of this version");
 }
 
 #[test]
