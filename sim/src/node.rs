@@ -104,6 +104,7 @@ impl Job {
     fn turn(&self) -> String {
         match self {
             Self::Restock(_) => "the reserve".to_owned(),
+            Self::Sweep(Leftover::Endpoint { interface, .. }) => interface.clone(),
             Self::Sweep(leftover) => format!("{leftover:?}"),
             _ => {
                 let (identity, workload) = self.sandbox().expect("all others have one");
@@ -231,6 +232,12 @@ impl Node {
                 .map(|it| Task::Keep(Box::new(it), fresh.clone(), Pursuit::new(&agent.view))),
             Job::Restock(restock) => {
                 Some(Task::Restock(restock.clone(), Pursuit::new(&agent.view)))
+            }
+            // A later sandbox may have come to that name.
+            Job::Sweep(Leftover::Endpoint { key, .. })
+                if self.journal.values().any(|it| endpoint_key(it) == *key) =>
+            {
+                None
             }
             Job::Sweep(leftover) => Some(Task::Sweep(leftover.clone(), Pursuit::new(&agent.view))),
         }

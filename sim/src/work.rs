@@ -338,7 +338,9 @@ impl Node {
         let name = self.name.clone();
         let plan = |planner: &mut Planner<'_>| -> Planned<()> {
             match leftover {
-                Leftover::Endpoint { key, .. } => ghost::remove(planner, key, &name).map(drop),
+                Leftover::Endpoint { key, container, .. } => {
+                    ghost::remove(planner, key, container, &name).map(drop)
+                }
                 Leftover::Addresses { handle, addresses } => {
                     let release = |(address, sequence): (&IpAddr, &Option<u64>)| Release {
                         address: address.to_string(),

@@ -88,7 +88,9 @@ impl Node {
                     say(&format!("to be tried again: {failure}"));
                 }
             }
-            Leftover::Endpoint { key, interface } => self.remove_ghost(key, interface),
+            Leftover::Endpoint { key, interface, container } => {
+                self.remove_ghost(key, interface, container);
+            }
             Leftover::Addresses { .. } | Leftover::Interface { .. } => {}
         }
     }
@@ -110,14 +112,18 @@ impl Node {
         Ok(())
     }
 
-    fn remove_ghost(&self, key: &str, interface: &str) {
+    fn remove_ghost(&self, key: &str, interface: &str, container: &str) {
+        // Whoever adds the next sandbox of the pod has the turn, or waits for it.
+        let turn = self.turns.named(interface.to_owned());
+        let _turn = turn.take();
         if self.journal.any(|record| endpoint_key(record) == key) {
             return;
         }
-        let released = match self.transact(|planner| ghost::remove(planner, key, &self.name)) {
-            Ok(released) => released,
-            Err(error) => return say(&format!("{key} stays for now: {error}")),
-        };
+        let released =
+            match self.transact(|planner| ghost::remove(planner, key, container, &self.name)) {
+                Ok(released) => released,
+                Err(error) => return say(&format!("{key} stays for now: {error}")),
+            };
         if let Err(error) = self.flush() {
             say(&format!("the kernel could not be brought up to date: {error}"));
         }

@@ -58,9 +58,13 @@ pub(crate) struct Turn {
 
 impl Turns {
     pub(crate) fn of(&self, workload: &Workload, identity: &Identity) -> Arc<Turn> {
+        self.named(workload.host_interface(identity))
+    }
+
+    pub(crate) fn named(&self, interface: String) -> Arc<Turn> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        turns.entry(workload.host_interface(identity)).or_default().clone()
+        turns.entry(interface).or_default().clone()
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipam::reserve_handle;
+use model::resource::WorkloadEndpoint;
 use sandbox::identity::Identity;
 use sandbox::life::{Phase, Record};
 
@@ -43,6 +44,8 @@ pub enum Leftover {
         key: String,
         /// The interface that it names.
         interface: String,
+        /// The container that it names.
+        container: String,
     },
     /// Addresses that this node holds for nobody.
     Addresses {
@@ -81,12 +84,17 @@ impl Inputs {
         let ghosts = self.ghosts(seen);
         found.extend(self.unused_addresses(seen, &ghosts));
         let ghosts = ghosts.into_iter();
-        found.extend(ghosts.map(|(key, interface)| Leftover::Endpoint { key, interface }));
+        found.extend(ghosts.map(|(key, (interface, container))| Leftover::Endpoint {
+            key,
+            interface,
+            container,
+        }));
         found
     }
 
-    /// Endpoints of this node without interface and sandbox, with the interfaces that they name.
-    fn ghosts(&self, seen: &Witnesses) -> BTreeMap<String, String> {
+    /// Endpoints of this node without interface and sandbox, with the interfaces and the
+    /// containers that they name.
+    fn ghosts(&self, seen: &Witnesses) -> BTreeMap<String, (String, String)> {
         let confirmed: BTreeSet<String> =
             seen.journal.iter().map(sandbox::claim::endpoint_key).collect();
         let local = self.endpoints.iter().filter(|(key, it)| {
@@ -95,7 +103,8 @@ impl Inputs {
                 && !confirmed.contains(*key)
                 && !seen.interfaces.contains_key(interface)
         });
-        local.map(|(key, it)| (key.clone(), it.spec.interface_name.clone())).collect()
+        let named = |it: &WorkloadEndpoint| (it.interface_name.clone(), it.container_id.clone());
+        local.map(|(key, it)| (key.clone(), named(&it.spec))).collect()
     }
 
     /// Addresses under handles of this node that no sandbox, no route and no endpoint but a ghost
@@ -103,7 +112,7 @@ impl Inputs {
     fn unused_addresses(
         &self,
         seen: &Witnesses,
-        ghosts: &BTreeMap<String, String>,
+        ghosts: &BTreeMap<String, (String, String)>,
     ) -> Vec<Leftover> {
         let mut used = seen.routed.clone();
         used.extend(seen.journal.iter().flat_map(|it| &it.wiring.addresses));

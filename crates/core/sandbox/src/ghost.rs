@@ -4,13 +4,21 @@ use std::net::IpAddr;
 
 use ipam::{Planned, Planner, Release};
 
-/// Removes an endpoint of a node, and lets those of its addresses go that its container holds
-/// there. Returns them.
-pub fn remove(planner: &mut Planner<'_>, key: &str, node: &str) -> Planned<Vec<IpAddr>> {
+/// Removes the endpoint that a container has on a node, and lets those of its addresses go that
+/// the container holds there. Returns them. One of another container by now stays: a later sandbox
+/// of the same pod has an endpoint of the same name.
+pub fn remove(
+    planner: &mut Planner<'_>,
+    key: &str,
+    container: &str,
+    node: &str,
+) -> Planned<Vec<IpAddr>> {
     let Some(bytes) = planner.get(key)? else { return Ok(Vec::new()) };
     let endpoint = text::json::parse(&bytes).unwrap_or_default();
+    if endpoint["spec"]["containerID"].as_str().unwrap_or_default() != container {
+        return Ok(Vec::new());
+    }
     planner.delete(key)?;
-    let container = endpoint["spec"]["containerID"].as_str().unwrap_or_default();
     let networks = endpoint["spec"]["ipNetworks"].as_array().into_iter().flatten();
     let addresses = networks.filter_map(|it| it.as_str()?.split('/').next()?.parse().ok());
     let mut releases = Vec::new();
