@@ -145,6 +145,11 @@ fn is_help(call: &Call<'_>) -> bool {
 
 /// Version 1.1 of the protocol: asked for, or named in the list of what is spoken.
 fn is_newer_protocol(call: &Call<'_>) -> bool {
+    // GC came with it: Calico refuses every one, we one that does not say what is in use.
+    let is_refused_gc = call.command() == "GC" && call.our_message().contains("valid-attachments");
+    if is_refused_gc {
+        return call.exit == Some(1);
+    }
     if text(call.recorded, "stdin").contains("\"cniVersion\":\"1.1.0\"") {
         return call.exit == Some(1) && call.seen["exit"] == 0;
     }
