@@ -365,11 +365,7 @@ impl Node {
         });
         let seen = Witnesses {
             journal: self.journal.values().cloned().collect(),
-            interfaces: self
-                .interfaces
-                .iter()
-                .map(|(name, it)| (name.clone(), Some(it.identity.clone())))
-                .collect(),
+            interfaces: self.interfaces.keys().cloned().collect(),
             routed: self.routed(),
             living: living.map(|record| record.identity.clone()).collect(),
         };
@@ -377,7 +373,6 @@ impl Node {
         for leftover in leftovers {
             match leftover {
                 Leftover::Sandbox(it) => self.begin(Job::Down(it.identity, it.workload)),
-                Leftover::Interface { name, .. } => drop(self.interfaces.remove(&name)),
                 _ => self.begin(Job::Sweep(leftover)),
             }
         }

@@ -350,7 +350,7 @@ impl Node {
                     let releases: Vec<Release> = addresses.iter().map(release).collect();
                     planner.release_ips(&releases).map(drop)
                 }
-                Leftover::Sandbox(_) | Leftover::Interface { .. } => Ok(()),
+                Leftover::Sandbox(_) => Ok(()),
             }
         };
         match self.pursue(agent, pursuit, around, plan) {

@@ -12,7 +12,7 @@ use store::Event;
 
 use crate::arguments::Arguments;
 use crate::filter::TABLE;
-use crate::leftovers::Looks;
+use crate::join::Looks;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
 use crate::{http, keeper, notes, register, serve, server, upkeep};

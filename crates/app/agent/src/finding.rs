@@ -125,6 +125,13 @@ impl Finding {
         Self::new("MG-DATA-002", Severity::Degraded, "DATAPLANE", problem, fix)
     }
 
+    /// An interface like those of sandboxes is nobody's.
+    pub(crate) fn nobodys(interface: &str, why: &str) -> Self {
+        let problem = format!("interface {interface} is nobody's and passes nothing: {why}");
+        let fix = "margay reconcile --plan      # what can be done about it".to_owned();
+        Self::new("MG-LINK-002", Severity::Degraded, "DATAPLANE", problem, fix)
+    }
+
     /// A rule of a profile has less effect than it says.
     pub(crate) fn unenforced(unenforced: &Unenforced) -> Self {
         let Unenforced { profile, direction, rule } = unenforced;

@@ -10,7 +10,7 @@ use net::Cidr;
 
 use crate::dataplane::Error;
 use crate::health::Registration;
-use crate::leftovers::Looks;
+use crate::join::Looks;
 use crate::node::Node;
 use crate::supervisor::say;
 use crate::{notes, register, serve};

@@ -5,6 +5,7 @@
 //! runtime that calls.
 
 mod addresses;
+mod adopt;
 mod arguments;
 mod dataplane;
 mod delegate;
@@ -14,8 +15,8 @@ mod finding;
 mod gates;
 mod health;
 mod http;
+mod join;
 mod keeper;
-mod leftovers;
 mod memory;
 mod metrics;
 mod motion;
@@ -24,6 +25,7 @@ mod notes;
 mod orders;
 pub mod plugin;
 mod recall;
+mod reconcile;
 mod register;
 mod report;
 mod reserve;

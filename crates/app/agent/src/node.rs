@@ -80,6 +80,8 @@ pub(crate) struct Node {
     /// Where what is remembered of the datastore is written down.
     pub(crate) memory_file: PathBuf,
     pub(crate) stock: Stock,
+    /// Interfaces that are nobody's as of the last look, and why.
+    pub(crate) nobodys: Mutex<BTreeMap<String, String>>,
 }
 
 /// What the kernel should hold, and what holds it.
@@ -189,6 +191,7 @@ impl Node {
             tickets: settings.agent_socket.as_deref().map(Tickets::beside),
             memory_file: settings.state.join("known.json"),
             stock: Stock::new(settings.reserve),
+            nobodys: Mutex::new(BTreeMap::new()),
         })
     }
 
@@ -329,6 +332,13 @@ impl Node {
         dataplane.changed.filter = true;
     }
 
+    /// The routes are compared with the kernel's at the next flush.
+    pub(crate) fn doubt_routes(&self) {
+        let mut dataplane = self.dataplane();
+        dataplane.routes.doubt();
+        dataplane.changed.routes = true;
+    }
+
     /// What is wrong.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let dataplane = self.dataplane();
@@ -342,6 +352,8 @@ impl Node {
         findings.extend(inputs.twins().iter().map(Finding::twin));
         findings.extend(inputs.impostors().iter().map(Finding::impostor));
         findings.extend(inputs.unenforced().iter().map(Finding::unenforced));
+        let nobodys = self.nobodys.lock().unwrap_or_else(PoisonError::into_inner);
+        findings.extend(nobodys.iter().map(|(name, why)| Finding::nobodys(name, why)));
         for is_ipv4 in [true, false] {
             findings.extend(inputs.full_pools(is_ipv4).map(|it| Finding::full(is_ipv4, &it)));
         }

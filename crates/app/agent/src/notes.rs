@@ -118,6 +118,13 @@ fn whole(identity: &Identity) -> String {
     format!("{} {}", identity.container, identity.interface)
 }
 
+/// The endpoint with a key, by namespace and name.
+pub(crate) fn endpoint(key: &str) -> String {
+    let mut words = key.rsplit('/');
+    let (name, namespace) = (words.next().unwrap_or(key), words.next().unwrap_or_default());
+    format!("{namespace}/{name}")
+}
+
 /// A sandbox in the words of people.
 pub(crate) fn spoken(record: &Record) -> String {
     let who = match &record.workload {

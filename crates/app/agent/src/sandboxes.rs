@@ -153,7 +153,7 @@ impl Node {
         let turn = self.turns.of(&workload, &identity);
         let _turn = turn.take_to_leave(&identity);
         let record = match self.journal.get(&identity) {
-            Some(record) if record.network == conf.name => record,
+            Some(record) if record.is_of(&conf.name) => record,
             Some(_) => return Ok(()),
             None => self.stranger(call, conf, netns)?,
         };
@@ -212,7 +212,7 @@ impl Node {
             }
         }
         match failures.is_empty() {
-            true => Ok(()),
+            true => self.collect_unlisted(network, valid),
             false => Err(Failure::plugin(failures.join("; "))),
         }
     }
@@ -423,7 +423,9 @@ impl Node {
             Step::Leave => {}
             Step::Unwire => self.unwire(record)?,
             Step::Release => self.release(record)?,
-            Step::Settle => unreachable!("a sandbox settles when it is up"),
+            Step::Settle | Step::Name | Step::Adopt => {
+                unreachable!("only a sandbox that is up settles, or is adopted")
+            }
         }
         Ok(Performed::Done)
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use api::keys::Key;
 use intent::{InSync, Live};
-use kernel::{LinkName, Netlink};
 use sandbox::claim::{Fresh, endpoint_key};
+use sandbox::failure::{Code, Failure};
 use sandbox::life::{Phase, Record};
 use sandbox::reclaim::{self, Kept, Reclaimed};
 use sandbox::wiring::Wiring;
@@ -179,6 +179,25 @@ impl Node {
         left
     }
 
+    /// Writes back at once what a live sandbox has lost; none if nothing was missing any more.
+    pub(crate) fn keep_now(&self, record: &Record) -> Result<Option<String>, Failure> {
+        let turn = self.turns.of(&record.workload, &record.identity);
+        let _turn = turn.take();
+        let is_same = |it: &Record| it == record && it.phase == Phase::Ready;
+        let Some(record) = self.journal.get(&record.identity).filter(is_same) else {
+            return Ok(None);
+        };
+        let is_missing = self.dataplane().inputs.lacks(&endpoint_key(&record));
+        match is_missing && self.stands(&record) {
+            false => Ok(None),
+            true if self.keep_one(&record) => Ok(Some("written back from the journal".to_owned())),
+            true => {
+                let message = format!("{}: its records could not be written", record.identity);
+                Err(Failure::new(Code::TryAgainLater, message))
+            }
+        }
+    }
+
     /// Whether nothing is left to do for a sandbox, as far as one can tell.
     fn keep_one(&self, record: &Record) -> bool {
         let fresh = Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() };
@@ -216,11 +235,7 @@ impl Node {
 
     /// Whether the sandbox's interface is there and its own: the kernel says that it lives.
     fn stands(&self, record: &Record) -> bool {
-        let look = || -> kernel::Result<bool> {
-            let name = LinkName::new(&record.wiring.host_interface)?;
-            let link = Netlink::in_netns(&self.here)?.link_by_name(&name)?;
-            Ok(link.is_some_and(|link| link.alias == Some(record.identity.alias())))
-        };
-        look().unwrap_or(false)
+        let interface = &record.wiring.host_interface;
+        wire::is_of(&self.here, &record.identity, interface).unwrap_or(false)
     }
 }

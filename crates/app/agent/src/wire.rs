@@ -136,6 +136,14 @@ pub(crate) fn unwire(
     }
 }
 
+/// Removes the host's interface of this name, whoever made it.
+pub(crate) fn remove_named(here: &Netns, removals: &Removals, name: &str) -> Result<()> {
+    match Netlink::in_netns(here)?.link_by_name(&LinkName::new(name)?)? {
+        Some(link) => removals.remove(link.index),
+        None => Ok(()),
+    }
+}
+
 /// Whether the host's interface of this name was made for a sandbox.
 pub(crate) fn is_of(here: &Netns, identity: &Identity, host_interface: &str) -> Result<bool> {
     let link = Netlink::in_netns(here)?.link_by_name(&LinkName::new(host_interface)?)?;
@@ -198,7 +206,7 @@ pub(crate) fn faults(
     Ok(faults)
 }
 
-fn is_veth(link: &Link) -> bool {
+pub(crate) fn is_veth(link: &Link) -> bool {
     link.kind.as_deref() == Some("veth")
 }
 

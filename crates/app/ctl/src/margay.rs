@@ -18,6 +18,7 @@ mod ipam;
 mod kept_bytes;
 mod overview;
 mod read_documents;
+mod reconcile;
 mod recorder;
 mod remove;
 mod sandboxes;
@@ -137,6 +138,7 @@ fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
         Verb::Explain(other) => Err(elsewhere::explain(&other.words)),
         Verb::Ipam(ipam) => return ipam::run(&Session::open(place)?, &ipam),
         Verb::Sandboxes(arguments) => sandboxes::run(terminal, &arguments),
+        Verb::Reconcile(arguments) => reconcile::run(terminal, &arguments),
         Verb::Events(arguments) => events::run(terminal, &arguments),
         Verb::Setup(arguments) => setup::run(terminal, place, &arguments),
         Verb::Remove(arguments) => remove::run(terminal, place, &arguments),

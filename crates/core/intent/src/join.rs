@@ -17,8 +17,8 @@ use crate::{InSync, Inputs};
 pub struct Witnesses {
     /// The journal.
     pub journal: Vec<Record>,
-    /// The host's interfaces of sandboxes by name, and whose they are if that is written on them.
-    pub interfaces: BTreeMap<String, Option<Identity>>,
+    /// The names of the host's interfaces.
+    pub interfaces: BTreeSet<String>,
     /// Addresses that routes to such interfaces lead to.
     pub routed: BTreeSet<IpAddr>,
     /// The sandboxes of the journal that live: their namespace is there and the runtime has not
@@ -31,13 +31,6 @@ pub struct Witnesses {
 pub enum Leftover {
     /// A sandbox in the journal whose container is gone: it is taken down.
     Sandbox(Box<Record>),
-    /// An interface that bears the name of a sandbox that the journal does not know.
-    Interface {
-        /// Its name.
-        name: String,
-        /// The sandbox.
-        identity: Identity,
-    },
     /// An endpoint of this node without interface and sandbox.
     Endpoint {
         /// Its key.
@@ -69,18 +62,11 @@ const RESERVED: [&str; 6] = [
 impl Inputs {
     /// What is left over on this node.
     pub fn leftovers(&self, _: InSync, seen: &Witnesses) -> Vec<Leftover> {
-        let known = |identity: &Identity| seen.journal.iter().any(|it| it.identity == *identity);
         let dead = seen.journal.iter().filter(|record| {
             record.phase == Phase::Ready && !seen.living.contains(&record.identity)
         });
         let mut found: Vec<Leftover> =
             dead.map(|record| Leftover::Sandbox(Box::new(record.clone()))).collect();
-        for (name, identity) in &seen.interfaces {
-            if let Some(identity) = identity.as_ref().filter(|it| !known(it)) {
-                let (name, identity) = (name.clone(), identity.clone());
-                found.push(Leftover::Interface { name, identity });
-            }
-        }
         let ghosts = self.ghosts(seen);
         found.extend(self.unused_addresses(seen, &ghosts));
         let ghosts = ghosts.into_iter();
@@ -101,7 +87,7 @@ impl Inputs {
             let interface = &it.spec.interface_name;
             it.spec.node == self.node
                 && !confirmed.contains(*key)
-                && !seen.interfaces.contains_key(interface)
+                && !seen.interfaces.contains(interface)
         });
         let named = |it: &WorkloadEndpoint| (it.interface_name.clone(), it.container_id.clone());
         local.map(|(key, it)| (key.clone(), named(&it.spec))).collect()

@@ -5,6 +5,7 @@
 //! [`Inputs::filter`] are functions of what was absorbed and of nothing else. A value that cannot
 //! be used is kept aside under its key with its problems, and everything else goes on.
 
+mod adopt;
 mod census;
 mod filter;
 mod inputs;
@@ -17,6 +18,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+pub use adopt::{Inside, Recognised, Stranger};
 pub use census::Census;
 pub use filter::{Access, Filter, Port, Source, Unenforced};
 pub use inputs::{Changed, Inputs};

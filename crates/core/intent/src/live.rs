@@ -224,13 +224,13 @@ impl Inputs {
     }
 
     /// Who holds an address by its block, unless it was let go.
-    fn holder(&self, address: IpAddr) -> Option<&api::keys::ipam::Attribute> {
+    pub(crate) fn holder(&self, address: IpAddr) -> Option<&api::keys::ipam::Attribute> {
         let (_, block) = self.block_of(address)?;
         let holder = block.attribute(block.ordinal(address)?)?;
         holder.released_at.is_none().then_some(holder)
     }
 
-    fn block_of(&self, address: IpAddr) -> Option<(Cidr, &Block)> {
+    pub(crate) fn block_of(&self, address: IpAddr) -> Option<(Cidr, &Block)> {
         let lengths = self.block_lengths.keys();
         let lengths = lengths.filter(|(is_ipv4, _)| *is_ipv4 == address.is_ipv4());
         let mut cidrs = lengths.filter_map(|(_, len)| Some(Cidr::new(address, *len)?.masked()));

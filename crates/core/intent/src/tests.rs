@@ -1,5 +1,7 @@
 //! Facts about routes and permissions, stated on small clusters.
 
+mod adopt;
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -121,11 +121,15 @@ pub enum Step {
     Unwire,
     /// Take the endpoint and the addresses back, in one transaction.
     Release,
+    /// Write the name of a sandbox that others made onto its interface.
+    Name,
+    /// Write it into the journal.
+    Adopt,
 }
 
 impl Step {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Claim,
         Self::Take,
         Self::Wire,
@@ -134,6 +138,8 @@ impl Step {
         Self::Leave,
         Self::Unwire,
         Self::Release,
+        Self::Name,
+        Self::Adopt,
     ];
 
     /// Its name, in messages and as a place where a test stops the process.
@@ -147,6 +153,8 @@ impl Step {
             Self::Leave => "leave",
             Self::Unwire => "unwire",
             Self::Release => "release",
+            Self::Name => "name",
+            Self::Adopt => "adopt",
         }
     }
 }
@@ -171,7 +179,7 @@ impl Record {
         match step {
             Step::Claim | Step::Take => Some(Phase::Claimed),
             Step::Wire => Some(Phase::Wired),
-            Step::Open | Step::Settle => Some(Phase::Ready),
+            Step::Open | Step::Settle | Step::Name | Step::Adopt => Some(Phase::Ready),
             Step::Leave => Some(Phase::Leaving),
             Step::Unwire => Some(Phase::Releasing),
             Step::Release => None,
@@ -181,6 +189,12 @@ impl Record {
     /// The profiles of its endpoint.
     pub fn profiles(&self) -> Vec<String> {
         self.profiles.clone().unwrap_or_else(|| vec![self.network.clone()])
+    }
+
+    /// Whether it is attached to a network. Of a sandbox that others made, nobody may have written
+    /// down which one it is: whoever asks for it knows.
+    pub fn is_of(&self, network: &str) -> bool {
+        self.network.is_empty() || self.network == network
     }
 
     /// The key of its addresses.

@@ -45,6 +45,15 @@ pub enum Inquiry {
     Sandboxes,
     /// Some [`Events`](crate::report::Events).
     Events(Wanted),
+    /// A [`Reconciliation`](crate::report::Reconciliation).
+    Reconcile(Reconcile),
+}
+
+/// What is to be settled of what the witnesses do not agree about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reconcile {
+    /// The names of the matters to settle, as an earlier answer had them; none to look only.
+    pub settle: Vec<String>,
 }
 
 /// What is said to an agent. A call has no tag: plugins of every version say it alike.

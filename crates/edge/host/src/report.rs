@@ -206,3 +206,47 @@ pub struct Events {
     /// Its events, oldest first.
     pub events: Vec<Event>,
 }
+
+/// What the witnesses of a node do not agree about, and what was done about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reconciliation {
+    /// The node.
+    pub node: String,
+    /// All matters; after something was settled, only what that was about.
+    pub matters: Vec<Matter>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matter {
+    /// What it is about: the same at every look.
+    pub name: String,
+    /// How it stands.
+    pub state: MatterState,
+    /// What is wrong, in one line.
+    pub problem: String,
+    /// How one can tell.
+    pub evidence: String,
+    /// What is to be done, or was.
+    pub action: String,
+    /// What to type where that is for a person.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub fix: String,
+}
+
+/// How a matter stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MatterState {
+    /// It can be settled.
+    #[default]
+    Open,
+    /// It was settled just now.
+    Done,
+    /// It was settled by somebody else meanwhile, or has changed.
+    Gone,
+    /// It was tried and did not work.
+    Failed,
+    /// It is for a person to decide.
+    Left,
+}

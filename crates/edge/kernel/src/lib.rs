@@ -35,7 +35,7 @@ pub use listen::Listener;
 pub use monitor::{Event, Monitor, Topic, decode_events};
 pub use neighbour::{Forwarding, Neighbour, NeighbourKind};
 pub use netlink::{Netlink, TEMPORARY_NAME_PREFIX};
-pub use netns::{Netns, NetnsId};
+pub use netns::{Netns, NetnsId, VisibleNetns};
 pub use operation::Operation;
 pub use removal::Removals;
 pub use route::{Family, NextHop, Route, RouteFilter, RouteKind, RouteProtocol, Scope, Table};

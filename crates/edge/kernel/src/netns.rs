@@ -3,6 +3,8 @@
 //! No thread of the caller ever changes its namespace: work inside another one happens on a thread
 //! that lives for it and ends with it, so a panic in between leaks nothing.
 
+mod visible;
+
 use std::fmt;
 use std::fs;
 use std::io;
@@ -16,6 +18,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 
 use crate::error::{Errno, Error, Result};
+
+pub use visible::VisibleNetns;
 
 /// The magic number of the file system that namespaces live in.
 const NSFS_MAGIC: i64 = 0x6e73_6673;

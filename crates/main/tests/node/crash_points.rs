@@ -6,8 +6,9 @@ use crate::node::{Node, may_run};
 
 const UP: [&str; 3] = ["claim", "wire", "open"];
 const DOWN: [&str; 3] = ["leave", "unwire", "release"];
-/// Those of a sandbox that comes without the datastore, which are ended in `reserve`.
-const APART: [&str; 2] = ["take", "settle"];
+/// Those of a sandbox that comes without the datastore, which are ended in `reserve`, and of one
+/// that others made, which are ended in `adoption`.
+const APART: [&str; 4] = ["take", "settle", "name", "adopt"];
 
 #[test]
 fn an_add_that_ends_anywhere_can_be_repeated_and_taken_back() {

@@ -7,6 +7,7 @@
 )]
 
 mod absence;
+mod adoption;
 mod bad_calls;
 mod churn;
 mod commands;

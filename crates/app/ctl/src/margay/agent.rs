@@ -55,11 +55,19 @@ impl Agent {
     where
         T: for<'de> Deserialize<'de>,
     {
+        self.ask_for(inquiry, PATIENCE)
+    }
+
+    /// Asks it for something that may take a while.
+    pub(crate) fn ask_for<T>(&self, inquiry: &Inquiry, patience: Duration) -> Result<T, Silence>
+    where
+        T: for<'de> Deserialize<'de>,
+    {
         use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
         let socket = self.socket();
         let mut n_tries = 0;
         loop {
-            match protocol::inquire(&socket, inquiry, PATIENCE) {
+            match protocol::inquire(&socket, inquiry, patience) {
                 // It ended at this very moment: either it is gone, or the next one serves.
                 Err(error)
                     if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
@@ -68,7 +76,7 @@ impl Agent {
                     n_tries += 1;
                     std::thread::sleep(PAUSE);
                 }
-                answer => return answer.map_err(|error| self.silence(&error)),
+                answer => return answer.map_err(|error| self.silence(&error, patience)),
             }
         }
     }
@@ -93,7 +101,7 @@ impl Agent {
         }
     }
 
-    fn silence(&self, error: &io::Error) -> Silence {
+    fn silence(&self, error: &io::Error, patience: Duration) -> Silence {
         use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied, TimedOut, WouldBlock};
         let socket = self.socket().display().to_string();
         let help = self.start();
@@ -105,7 +113,7 @@ impl Agent {
                 (what, "sudo margay status".to_owned())
             }
             TimedOut | WouldBlock => {
-                let seconds = PATIENCE.as_secs();
+                let seconds = patience.as_secs();
                 let what = format!("the agent does not answer within {seconds} s, {socket}");
                 (what, "its log says why: it may be starting, or waiting for the datastore".into())
             }

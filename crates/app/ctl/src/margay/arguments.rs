@@ -8,6 +8,7 @@ use clap_complete::engine::ArgValueCompleter;
 use super::agent::Agent;
 use super::complete;
 use super::events::EventsArguments;
+use super::reconcile::ReconcileArguments;
 use super::remove::RemoveArguments;
 use super::sandboxes::SandboxesArguments;
 use super::setup::SetupArguments;
@@ -133,6 +134,12 @@ pub(crate) enum Verb {
     /// Show the sandboxes that this node's agent has connected
     #[command(after_help = "Examples:\n  margay sandboxes\n  margay sandboxes -o wide")]
     Sandboxes(SandboxesArguments),
+    /// Settle what datastore, kernel, journal and containers of this node do not agree about
+    #[command(
+        after_help = "Examples:\n  margay reconcile --plan     what would be done, and why\n  \
+        margay reconcile"
+    )]
+    Reconcile(ReconcileArguments),
     /// Show what happened on this node, and what its agent did about it
     #[command(after_help = "Examples:\n  margay events --since 1h\n  margay events -f\n  \
         margay events shop/web-1      what names this pod\n  margay events repaired        a sort")]

@@ -1,0 +1,131 @@
+//! Takes over sandboxes that live here without a record: Calico made them, or the journal was lost.
+//!
+//! Whose an interface is, [`intent`] says. Nothing of it is touched but its alias; the journal has
+//! it from then on, and with that its upkeep and its end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use intent::{Inside, Stranger};
+use kernel::{Link, LinkChange, LinkName, Netlink, Netns, Operation, VisibleNetns};
+use sandbox::claim::endpoint_key;
+use sandbox::failure::Failure;
+use sandbox::identity::{HOST_INTERFACE_PREFIX, Identity};
+use sandbox::life::{NetnsId, Record, Step};
+
+use crate::node::Node;
+use crate::{notes, wire};
+
+/// The namespaces of this host, by the numbers that the host's own knows them by.
+type Spaces = BTreeMap<u32, (Netns, VisibleNetns)>;
+
+impl Node {
+    /// Interfaces like those of sandboxes that no record of the journal has.
+    pub(crate) fn strangers(&self) -> kernel::Result<Vec<Stranger>> {
+        let mut host = Netlink::in_netns(&self.here)?;
+        let records = self.journal.all();
+        let known: BTreeSet<&str> =
+            records.iter().map(|record| record.wiring.host_interface.as_str()).collect();
+        let mut links = host.links()?;
+        links.retain(|link| {
+            let name = link.name.as_str();
+            wire::is_veth(link)
+                && name.starts_with(HOST_INTERFACE_PREFIX)
+                && !known.contains(name)
+                && !self.motions.contains(name)
+        });
+        if links.is_empty() {
+            return Ok(Vec::new());
+        }
+        let spaces = spaces(&mut host, &self.here);
+        let seen = links.iter().map(|link| Stranger {
+            interface: link.name.to_string(),
+            named: link.alias.as_deref().and_then(Identity::from_alias),
+            inside: inside(link, &spaces),
+        });
+        Ok(seen.collect())
+    }
+
+    /// Takes a sandbox over that lives; false if somebody was faster.
+    pub(crate) fn adopt(&self, record: &Record, evidence: &str) -> Result<bool, Failure> {
+        let interface = &record.wiring.host_interface;
+        let turn = self.turns.named(interface.clone());
+        let _turn = turn.take();
+        let is_known =
+            |it: &Record| it.identity == record.identity || it.wiring.host_interface == *interface;
+        if self.journal.any(is_known) {
+            return Ok(false);
+        }
+        // The alias comes first: an interface that bears its name and is in no journal is adopted
+        // again, but one in the journal that does not bear it would look like a dead one's.
+        self.fault(Step::Name, "before");
+        let named = self.name_interface(record);
+        if !named.map_err(|error| Failure::plugin(format!("{interface}: {error}")))? {
+            return Ok(false);
+        }
+        self.fault(Step::Name, "after");
+        self.fault(Step::Adopt, "before");
+        self.write(record)?;
+        self.fault(Step::Adopt, "after");
+        // Whatever is missing of it in the datastore is written back now.
+        self.doubts.key(&endpoint_key(record));
+        let who = notes::spoken(record);
+        self.events.note("adopted", &format!("{who}: it was in no journal; {evidence}"));
+        Ok(true)
+    }
+
+    /// Whether the interface was there to be named.
+    fn name_interface(&self, record: &Record) -> kernel::Result<bool> {
+        let mut host = Netlink::in_netns(&self.here)?;
+        let name = LinkName::new(&record.wiring.host_interface)?;
+        let Some(link) = host.link_by_name(&name)? else { return Ok(false) };
+        let alias = Some(record.identity.alias());
+        if link.alias != alias {
+            let change = LinkChange { alias, ..LinkChange::default() };
+            host.apply(&Operation::ChangeLink(link.index, change))?;
+        }
+        Ok(true)
+    }
+}
+
+/// Namespaces that end meanwhile, and those that may not be entered, are left out.
+fn spaces(host: &mut Netlink, here: &Netns) -> Spaces {
+    let mut spaces = Spaces::new();
+    for seen in Netns::visible().into_values() {
+        let Ok(netns) = Netns::open(&seen.path) else { continue };
+        if netns.id() == here.id() {
+            continue;
+        }
+        if let Ok(Some(number)) = host.netns_id(&netns) {
+            spaces.insert(number, (netns, seen));
+        }
+    }
+    spaces
+}
+
+fn inside(link: &Link, spaces: &Spaces) -> Option<Inside> {
+    let (netns, seen) = spaces.get(&link.peer_netns_id?)?;
+    let mut netlink = Netlink::in_netns(netns).ok()?;
+    let links = netlink.links().ok()?;
+    let inner = links.iter().find(|it| Some(it.index) == link.peer)?;
+    let addresses = netlink.addresses(Some(inner.index)).ok()?;
+    let addresses = addresses.iter().map(|it| it.address.addr());
+    let id = netns.id();
+    Some(Inside {
+        interface: inner.name.to_string(),
+        mac: inner.mac.map_or([0; 6], |mac| mac.0),
+        mtu: inner.mtu,
+        addresses: addresses.filter(|it| !is_usual(*it)).collect(),
+        netns: NetnsId { device: id.device, inode: id.inode },
+        path: seen.path.display().to_string(),
+        n_processes: seen.n_processes,
+    })
+}
+
+/// Addresses that interfaces have without anybody giving them one.
+fn is_usual(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_loopback(),
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.is_loopback(),
+    }
+}

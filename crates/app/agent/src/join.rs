@@ -1,0 +1,383 @@
+//! The join of all witnesses: datastore, journal, kernel and who lives. What one of them has and
+//! another contradicts is a [`Matter`], which is settled by the agent itself, by `margay
+//! reconcile`, or by a person.
+//!
+//! Nothing is decided before all witnesses were heard. What is to go, goes when two looks in a row
+//! have found it: a sandbox between two states may look dead for a moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use intent::{Dispute, InSync, Leftover, Recognised, Stranger, Witnesses};
+use kernel::{Netlink, Netns};
+use sandbox::claim::endpoint_key;
+use sandbox::failure::Failure;
+use sandbox::ghost;
+use sandbox::identity::Identity;
+use sandbox::life::{Phase, Record};
+
+use crate::addresses::unavailable;
+use crate::node::Node;
+use crate::supervisor::say;
+use crate::{notes, wire};
+
+/// The looks of a node.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    every: Option<Duration>,
+    /// None before the first.
+    last: Option<Instant>,
+    found: BTreeSet<String>,
+}
+
+impl Looks {
+    /// One at the start, and one every so many seconds; no more than the first for 0.
+    pub(crate) fn new(seconds: u64) -> Self {
+        let every = (seconds > 0).then(|| Duration::from_secs(seconds));
+        Self { every, last: None, found: BTreeSet::new() }
+    }
+
+    fn is_due(&self) -> bool {
+        match (self.last, self.every) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(last), Some(every)) => last.elapsed() >= every,
+        }
+    }
+}
+
+/// Something that the witnesses do not agree about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Matter {
+    /// A sandbox whose container is gone.
+    Dead(Box<Record>),
+    /// An endpoint without interface and sandbox.
+    Ghost {
+        /// Its key.
+        key: String,
+        /// The interface that it names.
+        interface: String,
+        /// The container that it names.
+        container: String,
+    },
+    /// A sandbox that lives and is in no journal.
+    Unrecorded {
+        /// As the journal should have had it.
+        record: Box<Record>,
+        /// How one can tell.
+        evidence: String,
+    },
+    /// A live sandbox of which something is missing in the datastore.
+    Lacking(Box<Record>),
+    /// An interface that is nobody's.
+    Nobodys {
+        /// What is seen of it.
+        stranger: Box<Stranger>,
+        /// Why nobody's.
+        why: String,
+    },
+    /// Addresses that are held for nobody who is known here.
+    Unused {
+        /// The handle that holds them.
+        handle: String,
+        /// The addresses, with the numbers of their assignments.
+        addresses: BTreeMap<IpAddr, Option<u64>>,
+    },
+    /// An address with two owners.
+    Disputed(Dispute),
+}
+
+impl Matter {
+    /// What it is about: the same at every look.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Dead(record) => format!("sandbox {}", record.identity.alias()),
+            Self::Ghost { key, container, .. } => format!("endpoint {key} {container}"),
+            Self::Unrecorded { record, .. } => format!("record {}", record.identity.alias()),
+            Self::Lacking(record) => format!("records of {}", record.identity.alias()),
+            Self::Nobodys { stranger, .. } => format!("interface {}", stranger.interface),
+            Self::Unused { handle, .. } => format!("addresses of {handle}"),
+            Self::Disputed(dispute) => format!("address {}", dispute.address),
+        }
+    }
+}
+
+impl Node {
+    /// Looks for what is not as it should be, if it is time, and settles what the agent may settle
+    /// by itself.
+    pub(crate) fn join(&self, looks: &mut Looks) {
+        if !looks.is_due() {
+            return;
+        }
+        looks.last = Some(Instant::now());
+        let before = std::mem::take(&mut looks.found);
+        let Ok(matters) = self.matters() else { return };
+        for matter in &matters {
+            let name = matter.name();
+            let is_done = match matter {
+                Matter::Unrecorded { .. } => self.settle_matter(matter).map(drop),
+                Matter::Dead(_) | Matter::Ghost { .. } if before.contains(&name) => {
+                    self.settle_matter(matter).map(drop)
+                }
+                // What lacks is the upkeep's; the rest is for people.
+                _ => Ok(()),
+            };
+            if let Err(failure) = is_done {
+                say(&format!("to be tried again: {failure}"));
+            }
+            looks.found.insert(name);
+        }
+        self.flush_or_say();
+    }
+
+    /// What the witnesses do not agree about as of now; why not, if one of them cannot be heard.
+    pub(crate) fn matters(&self) -> Result<Vec<Matter>, String> {
+        let unheard = "the datastore was not read yet, or does not answer";
+        if self.outage().is_some() {
+            return Err(unheard.to_owned());
+        }
+        let proof = self.in_sync_proof().ok_or(unheard)?;
+        let seen = self.witnesses().map_err(|error| error.to_string())?;
+        let strangers = self.strangers().map_err(|error| error.to_string())?;
+        let mut matters = self.recognised(proof, strangers);
+        let is_known = |key: &str| {
+            let of = |matter: &Matter| match matter {
+                Matter::Unrecorded { record, .. } => endpoint_key(record) == key,
+                _ => false,
+            };
+            matters.iter().any(of)
+        };
+        let dataplane = self.dataplane();
+        let mut found = Vec::new();
+        for leftover in dataplane.inputs.leftovers(proof, &seen) {
+            match leftover {
+                Leftover::Sandbox(record) => found.push(Matter::Dead(record)),
+                Leftover::Endpoint { key, interface, container } => {
+                    found.push(Matter::Ghost { key, interface, container });
+                }
+                Leftover::Addresses { handle, addresses } => {
+                    found.push(Matter::Unused { handle, addresses });
+                }
+            }
+        }
+        let is_up = |record: &&Record| {
+            let key = endpoint_key(record);
+            record.phase == Phase::Ready
+                && record.owed.is_none()
+                && seen.living.contains(&record.identity)
+                && dataplane.inputs.lacks(&key)
+                && !is_known(&key)
+        };
+        let lacking = seen.journal.iter().filter(is_up);
+        found.extend(lacking.map(|record| Matter::Lacking(Box::new(record.clone()))));
+        found.extend(dataplane.inputs.disputes().into_iter().map(Matter::Disputed));
+        drop(dataplane);
+        matters.extend(found);
+        without_those_of_ghosts(&mut matters);
+        Ok(matters)
+    }
+
+    /// Whose the interfaces are that no record has. Those that are nobody's are kept in mind.
+    fn recognised(&self, proof: InSync, strangers: Vec<Stranger>) -> Vec<Matter> {
+        let dataplane = self.dataplane();
+        let matters = strangers.into_iter().map(|stranger| {
+            match dataplane.inputs.recognise(proof, &stranger, &self.boot) {
+                Recognised::Sandbox { record, evidence } => Matter::Unrecorded { record, evidence },
+                Recognised::Nobodys { why } => {
+                    Matter::Nobodys { stranger: Box::new(stranger), why }
+                }
+            }
+        });
+        let matters: Vec<Matter> = matters.collect();
+        drop(dataplane);
+        let nobodys = matters.iter().filter_map(|matter| match matter {
+            Matter::Nobodys { stranger, why } => Some((stranger.interface.clone(), why.clone())),
+            _ => None,
+        });
+        *self.nobodys.lock().unwrap_or_else(PoisonError::into_inner) = nobodys.collect();
+        matters
+    }
+
+    fn witnesses(&self) -> kernel::Result<Witnesses> {
+        let journal = self.journal.all();
+        let links = Netlink::in_netns(&self.here)?.links()?;
+        let owner = |alias: &Option<String>| alias.as_deref().and_then(Identity::from_alias);
+        let owners: BTreeSet<Identity> =
+            links.iter().filter_map(|link| owner(&link.alias)).collect();
+        let lives = |record: &&Record| {
+            record.boot == self.boot && (owners.contains(&record.identity) || has_namespace(record))
+        };
+        let living = journal.iter().filter(lives).map(|record| record.identity.clone()).collect();
+        let interfaces = links.iter().map(|link| link.name.to_string()).collect();
+        Ok(Witnesses { journal, interfaces, routed: self.addresses_in_use(), living })
+    }
+
+    /// Settles a matter; what was done, or nothing if it was settled meanwhile.
+    pub(crate) fn settle_matter(&self, matter: &Matter) -> Result<Option<String>, Failure> {
+        match matter {
+            Matter::Dead(record) => self.remove_dead(record),
+            Matter::Ghost { key, interface, container } => {
+                self.remove_ghost(key, interface, container)
+            }
+            Matter::Unrecorded { record, evidence } => {
+                let is_done = self.adopt(record, evidence)?;
+                Ok(is_done.then(|| "taken into the journal".to_owned()))
+            }
+            Matter::Lacking(record) => self.keep_now(record),
+            Matter::Nobodys { stranger, .. } => self.remove_nobodys(stranger),
+            Matter::Unused { .. } | Matter::Disputed(_) => Ok(None),
+        }
+    }
+
+    fn remove_dead(&self, record: &Record) -> Result<Option<String>, Failure> {
+        let turn = self.turns.of(&record.workload, &record.identity);
+        let _turn = turn.take();
+        // A call may have dealt with it meanwhile.
+        let is_same = |it: &Record| it == record && it.phase == Phase::Ready;
+        let Some(record) = self.journal.get(&record.identity).filter(is_same) else {
+            return Ok(None);
+        };
+        let who = notes::spoken(&record);
+        let text = format!(
+            "{who}: its interface and its network namespace are gone and nobody called DEL"
+        );
+        self.take_down(record)?;
+        self.events.note("removed", &text);
+        Ok(Some("taken down".to_owned()))
+    }
+
+    fn remove_ghost(
+        &self,
+        key: &str,
+        interface: &str,
+        container: &str,
+    ) -> Result<Option<String>, Failure> {
+        // Whoever adds the next sandbox of the pod has the turn, or waits for it.
+        let turn = self.turns.named(interface.to_owned());
+        let _turn = turn.take();
+        if self.journal.any(|record| endpoint_key(record) == key) || self.has_link(interface) {
+            return Ok(None);
+        }
+        let removed = self.transact(|planner| ghost::remove(planner, key, container, &self.name));
+        let removed = removed.map_err(|error| unavailable(&error))?;
+        let Some(released) = removed else { return Ok(None) };
+        let addresses: Vec<String> = released.iter().map(ToString::to_string).collect();
+        let with = match addresses.is_empty() {
+            true => String::new(),
+            false => format!(", and {} with it", addresses.join(", ")),
+        };
+        let endpoint = notes::endpoint(key);
+        let text = format!(
+            "endpoint {endpoint} is removed{with}: its interface {interface} is not there, and no \
+             sandbox of the journal has it"
+        );
+        self.events.note("removed", &text);
+        Ok(Some(format!("removed{with}")))
+    }
+
+    /// Removes an interface that is nobody's and leads to a place where nobody is.
+    fn remove_nobodys(&self, stranger: &Stranger) -> Result<Option<String>, Failure> {
+        let name = &stranger.interface;
+        let turn = self.turns.named(name.clone());
+        let _turn = turn.take();
+        let failed = |error: kernel::Error| Failure::plugin(format!("{name}: {error}"));
+        let now = self.strangers().map_err(failed)?;
+        let Some(now) = now.iter().find(|it| *it == stranger).filter(|it| it.is_abandoned()) else {
+            return Ok(None);
+        };
+        let removed = self.removals().and_then(|it| wire::remove_named(&self.here, &it, name));
+        removed.map_err(failed)?;
+        let at = now.inside.as_ref().map_or("", |inside| inside.path.as_str());
+        let text = format!(
+            "interface {name}: nobody's by the journal and the datastore, and no process is where \
+             it leads to ({at})"
+        );
+        self.events.note("removed", &text);
+        Ok(Some("removed".to_owned()))
+    }
+
+    fn has_link(&self, interface: &str) -> bool {
+        let look = || -> kernel::Result<bool> {
+            let name = kernel::LinkName::new(interface)?;
+            Ok(Netlink::in_netns(&self.here)?.link_by_name(&name)?.is_some())
+        };
+        // What no interface can be called is not there.
+        look().unwrap_or(false)
+    }
+
+    /// Lets go what nobody of a network uses, by the list of those that its runtime has.
+    pub(crate) fn collect_unlisted(
+        &self,
+        network: &str,
+        valid: &BTreeSet<Identity>,
+    ) -> Result<(), Failure> {
+        let Ok(matters) = self.matters() else { return Ok(()) };
+        let is_listed = |container: &str| valid.iter().any(|it| it.container == container);
+        for matter in &matters {
+            match matter {
+                Matter::Ghost { container, .. } if !is_listed(container) => {
+                    self.settle_matter(matter)?;
+                }
+                Matter::Unused { handle, addresses } => {
+                    let container =
+                        handle.strip_prefix(network).and_then(|it| it.strip_prefix('.'));
+                    if container.is_some_and(|it| !is_listed(it)) {
+                        self.release_unlisted(handle, addresses)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.flush_or_say();
+        Ok(())
+    }
+
+    fn release_unlisted(
+        &self,
+        handle: &str,
+        addresses: &BTreeMap<IpAddr, Option<u64>>,
+    ) -> Result<(), Failure> {
+        let released = self.transact(|planner| ghost::release(planner, handle, addresses));
+        let released = released.map_err(|error| unavailable(&error))?;
+        if !released.is_empty() {
+            let addresses: Vec<String> = released.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "{} of {handle}: let go, because nothing here uses it and the runtime does not \
+                 list its container",
+                addresses.join(", ")
+            );
+            self.events.note("removed", &text);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flush_or_say(&self) {
+        if let Err(error) = self.flush() {
+            say(&format!("the kernel could not be brought up to date: {error}"));
+        }
+    }
+}
+
+/// The addresses of an endpoint without a sandbox go with it.
+fn without_those_of_ghosts(matters: &mut Vec<Matter>) {
+    let container = |matter: &Matter| match matter {
+        Matter::Ghost { container, .. } => Some(container.clone()),
+        _ => None,
+    };
+    let ghosts: BTreeSet<String> = matters.iter().filter_map(container).collect();
+    matters.retain(|matter| match matter {
+        Matter::Unused { handle, .. } => {
+            !handle.rsplit_once('.').is_some_and(|(_, container)| ghosts.contains(container))
+        }
+        _ => true,
+    });
+}
+
+/// Whether the namespace of a sandbox is still where it was.
+fn has_namespace(record: &Record) -> bool {
+    let Ok(netns) = Netns::open(&record.netns_path) else { return false };
+    let id = netns.id();
+    (id.device, id.inode) == (record.netns.device, record.netns.inode)
+}

@@ -1,0 +1,166 @@
+//! `margay reconcile`: what the datastore, the kernel, the journal and the containers of this node
+//! do not agree about, and its settling.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::time::Duration;
+
+use clap::Args;
+use host::protocol::{Inquiry, Reconcile};
+use host::report::{Matter, MatterState, Reconciliation};
+
+use super::agent::Agent;
+use super::arguments::Format;
+use super::failure::Failure;
+use super::structured;
+use super::terminal::{Mark, Terminal, printable_line};
+
+/// How long after the first look the second one comes, by which things go.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// So many matters are settled before it is told how far it has come.
+const AT_ONCE: usize = 50;
+/// How long the agent may take for them.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So many lines are shown; `-o json` has all.
+const LINES_MAX: usize = 200;
+
+#[derive(Args, Debug)]
+pub(crate) struct ReconcileArguments {
+    /// Show what would be done, and change nothing; exit code 1 if there is something to do
+    #[arg(long)]
+    pub(crate) plan: bool,
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// The command; false if something is left.
+pub(crate) fn run(terminal: Terminal, arguments: &ReconcileArguments) -> Result<bool, Failure> {
+    if arguments.agent.does_without().is_some() {
+        let what = "this host has no agent, and nobody else may settle what is found";
+        return Err(Failure::new(what).help("margay setup      # with an agent"));
+    }
+    let looked = ask(&arguments.agent, Vec::new())?;
+    if arguments.plan || looked.matters.is_empty() {
+        return show_plan(terminal, arguments, &looked);
+    }
+    let is_quiet = arguments.format.output.is_some();
+    let open = looked.matters.iter().filter(|it| it.state == MatterState::Open);
+    let names: Vec<String> = open.map(|matter| matter.name.clone()).collect();
+    let mut settled: Vec<Matter> = Vec::new();
+    if !names.is_empty() {
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    for some in names.chunks(AT_ONCE) {
+        let done = ask(&arguments.agent, some.to_vec())?.matters;
+        // What is not found any more has settled itself.
+        for name in some {
+            let found = done.iter().find(|it| it.name == *name).cloned();
+            let gone = || looked.matters.iter().find(|it| it.name == *name).map(vanished);
+            settled.extend(found.or_else(gone));
+        }
+        if !is_quiet {
+            progress(settled.len(), names.len())?;
+        }
+    }
+    let left = looked.matters.iter().filter(|it| it.state == MatterState::Left).cloned();
+    settled.extend(left);
+    let done = Reconciliation { node: looked.node, matters: settled };
+    let is_fine = done.matters.iter().all(|it| is_settled(it.state));
+    if let Some(format) = arguments.format.output {
+        terminal.page(&structured(format, &value(&done)?))?;
+        return Ok(is_fine);
+    }
+    terminal.page(&told(terminal, &done))?;
+    Ok(is_fine)
+}
+
+fn ask(agent: &Agent, settle: Vec<String>) -> Result<Reconciliation, Failure> {
+    let inquiry = Inquiry::Reconcile(Reconcile { settle });
+    Ok(agent.ask_for(&inquiry, PATIENCE)?)
+}
+
+fn vanished(matter: &Matter) -> Matter {
+    let action = "settled meanwhile".to_owned();
+    Matter { state: MatterState::Gone, action, ..matter.clone() }
+}
+
+fn is_settled(state: MatterState) -> bool {
+    matches!(state, MatterState::Done | MatterState::Gone)
+}
+
+fn progress(n_done: usize, n_all: usize) -> io::Result<()> {
+    if n_all <= AT_ONCE || !io::stderr().is_terminal() {
+        return Ok(());
+    }
+    let end = if n_done == n_all { "\n" } else { "" };
+    let mut stream = io::stderr().lock();
+    write!(stream, "\r{n_done} of {n_all} settled{end}")?;
+    stream.flush()
+}
+
+fn show_plan(
+    terminal: Terminal,
+    arguments: &ReconcileArguments,
+    looked: &Reconciliation,
+) -> Result<bool, Failure> {
+    match arguments.format.output {
+        Some(format) => terminal.page(&structured(format, &value(looked)?))?,
+        None => terminal.page(&told(terminal, looked))?,
+    }
+    Ok(looked.matters.is_empty())
+}
+
+fn value(answer: &Reconciliation) -> Result<serde_json::Value, Failure> {
+    serde_json::to_value(answer).map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Every matter in two lines: what is wrong, and why one can tell and what is done.
+fn told(terminal: Terminal, answer: &Reconciliation) -> String {
+    let matters = &answer.matters;
+    if matters.is_empty() {
+        let fine = terminal.mark(Mark::Fine);
+        return format!("{fine} datastore, kernel, journal and containers agree\n");
+    }
+    let mut text = String::new();
+    for matter in matters.iter().take(LINES_MAX) {
+        let mark = terminal.mark(match matter.state {
+            MatterState::Done | MatterState::Gone => Mark::Fine,
+            MatterState::Open | MatterState::Left => Mark::Degraded,
+            MatterState::Failed => Mark::Broken,
+        });
+        let Matter { problem, evidence, action, fix, .. } = matter;
+        let _ = writeln!(text, "{mark} {}", printable_line(problem));
+        let verb = match matter.state {
+            MatterState::Open => "to do: ",
+            _ => "",
+        };
+        let _ =
+            writeln!(text, "    {verb}{} ({})", printable_line(action), printable_line(evidence));
+        if !fix.is_empty() {
+            let _ = writeln!(text, "    fix: {}", printable_line(fix));
+        }
+    }
+    if matters.len() > LINES_MAX {
+        let _ = writeln!(text, "… and {} more (all: -o json)", matters.len() - LINES_MAX);
+    }
+    text + &summary(matters)
+}
+
+fn summary(matters: &[Matter]) -> String {
+    let count = |is: fn(MatterState) -> bool| matters.iter().filter(|it| is(it.state)).count();
+    let parts = [
+        (count(|it| it == MatterState::Open), "to do"),
+        (count(is_settled), "settled"),
+        (count(|it| it == MatterState::Failed), "failed"),
+        (count(|it| it == MatterState::Left), "left to a person"),
+    ];
+    let parts = parts.iter().filter(|(n, _)| *n > 0);
+    let parts: Vec<String> = parts.map(|(n, what)| format!("{n} {what}")).collect();
+    let mut text = format!("{}\n", parts.join(", "));
+    if matters.iter().any(|it| it.state == MatterState::Open) {
+        text += "fix: margay reconcile\n";
+    }
+    text
+}

@@ -1,0 +1,320 @@
+//! Sandboxes that live here and that no journal knows: Calico made them, or the journal was lost.
+//!
+//! An interface says who it is by its endpoint, or by who holds the address behind it. Every
+//! witness that speaks must say the same; one that contradicts leaves the interface a stranger,
+//! and is named.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use model::resource::{Object, WorkloadEndpoint};
+use net::Cidr;
+use sandbox::claim::{CALICO_IPAM, endpoint_key};
+use sandbox::identity::{Held, Identity, Workload};
+use sandbox::life::{NetnsId, Phase, Record};
+use sandbox::wiring::{self, Wiring};
+
+use crate::{InSync, Inputs};
+
+/// Labels that every endpoint has: a record does not repeat them.
+const USUAL_LABELS: [&str; 2] = ["projectcalico.org/namespace", "projectcalico.org/orchestrator"];
+
+/// An interface of the host that no record of the journal has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stranger {
+    /// Its name.
+    pub interface: String,
+    /// The sandbox that its alias names, if it does.
+    pub named: Option<Identity>,
+    /// What it leads to, if that can be found.
+    pub inside: Option<Inside>,
+}
+
+/// The other end of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// Its name there.
+    pub interface: String,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// The MTU.
+    pub mtu: u32,
+    /// Its addresses, without those that every interface has.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The namespace.
+    pub netns: NetnsId,
+    /// A path to it.
+    pub path: String,
+    /// How many processes are in it.
+    pub n_processes: usize,
+}
+
+impl Stranger {
+    /// Whether nobody is where it leads to. Of a place that cannot be found, nobody can tell.
+    pub fn is_abandoned(&self) -> bool {
+        self.inside.as_ref().is_some_and(|inside| inside.n_processes == 0)
+    }
+}
+
+/// What is known of a stranger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recognised {
+    /// It is the interface of this sandbox.
+    Sandbox {
+        /// As the journal should have had it.
+        record: Box<Record>,
+        /// How one can tell.
+        evidence: String,
+    },
+    /// Nobody knows whose it is.
+    Nobodys {
+        /// Why not, in words.
+        why: String,
+    },
+}
+
+impl Inputs {
+    /// Whose an interface is that is in no journal. `boot` is the present one.
+    pub fn recognise(&self, _: InSync, stranger: &Stranger, boot: &str) -> Recognised {
+        let local = self.endpoints.iter().filter(|(_, it)| {
+            it.spec.node == self.node && it.spec.interface_name == stranger.interface
+        });
+        let endpoints: Vec<(&String, &Object<WorkloadEndpoint>)> = local.collect();
+        let found = match endpoints.as_slice() {
+            [(key, endpoint)] => self.by_endpoint(stranger, key, endpoint, boot),
+            [] => self.by_address(stranger, boot),
+            [(one, _), (other, _), ..] => {
+                Err(format!("two endpoints name it, {} and {}", last(one), last(other)))
+            }
+        };
+        match found {
+            Ok((record, evidence)) => Recognised::Sandbox { record: Box::new(record), evidence },
+            Err(why) => Recognised::Nobodys { why },
+        }
+    }
+
+    fn by_endpoint(
+        &self,
+        stranger: &Stranger,
+        key: &str,
+        endpoint: &Object<WorkloadEndpoint>,
+        boot: &str,
+    ) -> Result<(Record, String), String> {
+        let (spec, name) = (&endpoint.spec, last(key));
+        let identity =
+            Identity { container: spec.container_id.clone(), interface: spec.endpoint.clone() };
+        if identity.container.is_empty() || identity.interface.is_empty() {
+            return Err(format!("its endpoint {name} names no container"));
+        }
+        let workload = match spec.orchestrator.as_str() {
+            "cni" => Workload::Plain,
+            "k8s" => Workload::Pod { namespace: namespace(key).to_owned(), name: spec.pod.clone() },
+            other => return Err(format!("its endpoint {name} is {other}'s")),
+        };
+        agrees(stranger, &identity)?;
+        let addresses: Vec<IpAddr> = spec.ip_networks.iter().map(|it| it.address()).collect();
+        if let Some(inside) = &stranger.inside
+            && let Some(missing) = addresses.iter().find(|it| !inside.addresses.contains(it))
+        {
+            let has: Vec<String> = inside.addresses.iter().map(ToString::to_string).collect();
+            let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+            let at = &inside.path;
+            return Err(format!("its endpoint {name} has {missing}, inside there is {has} ({at})"));
+        }
+        let network = self.network_of(&identity, &addresses)?;
+        let is_managed = network.is_some() || addresses.iter().any(|it| self.is_in_pool(*it));
+        let network = network.or_else(|| match &workload {
+            // Calico's plugin names the profile of a plain network after it.
+            Workload::Plain => spec.profiles.first().cloned(),
+            Workload::Pod { .. } => self.only_network(),
+        });
+        let labels = endpoint.metadata.labels.iter();
+        let labels = labels.filter(|(label, _)| !USUAL_LABELS.contains(&label.as_str()));
+        let mut record = self.record(stranger, identity, workload, boot);
+        record.labels = labels.map(|(label, value)| (label.clone(), value.clone())).collect();
+        record.profiles = Some(spec.profiles.clone());
+        record.network = network.unwrap_or_default();
+        record.endpoint = name.to_owned();
+        let mac = spec.mac.as_ref().and_then(|mac| mac.bytes().try_into().ok());
+        record.wiring.mac = mac.unwrap_or(record.wiring.mac);
+        // What nobody holds can be claimed again only under the handle that it had.
+        let is_claimable = is_managed && !record.network.is_empty();
+        self.give(&mut record, &addresses, is_claimable);
+        if endpoint_key(&record) != key {
+            return Err(format!("its endpoint {name} is not named as its own fields say"));
+        }
+        Ok((record, format!("its endpoint {name} names it")))
+    }
+
+    /// Without an endpoint, who holds the addresses behind an interface says whose it is.
+    fn by_address(&self, stranger: &Stranger, boot: &str) -> Result<(Record, String), String> {
+        let no_endpoint = "no endpoint names it";
+        let Some(inside) = &stranger.inside else {
+            return Err(format!("{no_endpoint}, and its other end cannot be found"));
+        };
+        let addresses: Vec<IpAddr> = inside.addresses.iter().copied().collect();
+        let Some(first) = addresses.first() else {
+            return Err(format!("{no_endpoint}, and there is no address inside ({})", inside.path));
+        };
+        let at = &inside.path;
+        let unknown = || format!("{no_endpoint}, and nobody holds {first}, which is inside ({at})");
+        let holder = self.holder(*first).ok_or_else(unknown)?;
+        let handle = holder.handle.clone().unwrap_or_default();
+        let node = holder.active_owner.get("node").map_or("", String::as_str);
+        let Some((network, container)) = handle.rsplit_once('.').filter(|_| node == self.node)
+        else {
+            let on = if node.is_empty() { String::new() } else { format!(" on {node}") };
+            return Err(format!("{no_endpoint}, and {first}, which is inside, is {handle}'s{on}"));
+        };
+        let identity =
+            Identity { container: container.to_owned(), interface: inside.interface.clone() };
+        agrees(stranger, &identity)?;
+        let part = |name: &str| holder.active_owner.get(name).cloned();
+        let workload = match (part("namespace"), part("pod")) {
+            (Some(namespace), Some(name)) => Workload::Pod { namespace, name },
+            _ => Workload::Plain,
+        };
+        let names = [workload.host_interface(&identity), identity.spare_host_interface()];
+        if !names.contains(&stranger.interface) {
+            return Err(format!("{no_endpoint}, and {handle}, which has {first}, is another's"));
+        }
+        let network = network.to_owned();
+        if self.network_of(&identity, &addresses)?.as_ref() != Some(&network) {
+            return Err(format!("{no_endpoint}, and not all addresses inside are {handle}'s"));
+        }
+        let endpoint = workload.endpoint_name(&self.node, &identity);
+        let of_namespace = format!("kns.{}", workload.namespace());
+        let profile = match &workload {
+            Workload::Pod { .. } if self.profiles.contains_key(&of_namespace) => of_namespace,
+            _ => network.clone(),
+        };
+        let mut record = self.record(stranger, identity, workload, boot);
+        record.endpoint = endpoint.map_err(|failure| failure.message)?;
+        record.network = network;
+        record.profiles = Some(vec![profile]);
+        self.give(&mut record, &addresses, true);
+        Ok((record, format!("{handle} holds {first}, which is inside ({at})")))
+    }
+
+    /// The network whose handle holds addresses of a container; none if nobody does. Whatever
+    /// somebody else holds is a dispute that only a person can decide.
+    fn network_of(
+        &self,
+        identity: &Identity,
+        addresses: &[IpAddr],
+    ) -> Result<Option<String>, String> {
+        let mut network = None;
+        for address in addresses {
+            let Some(holder) = self.holder(*address) else { continue };
+            let handle = holder.handle.as_deref().unwrap_or_default();
+            match handle.strip_suffix(&identity.container).and_then(|it| it.strip_suffix('.')) {
+                Some(name) if network.as_deref().is_none_or(|known| known == name) => {
+                    network = Some(name.to_owned());
+                }
+                _ => {
+                    let container = &identity.container;
+                    return Err(format!("{address} of container {container} is held by {handle}"));
+                }
+            }
+        }
+        Ok(network)
+    }
+
+    /// Whether an address is of a pool, and so managed by Calico's rules.
+    fn is_in_pool(&self, address: IpAddr) -> bool {
+        self.pools.values().any(|pool| pool.cidr.contains(address))
+    }
+
+    /// The network of this node's sandboxes, if their handles name one only.
+    fn only_network(&self) -> Option<String> {
+        let local = self.endpoints.values().filter(|it| it.spec.node == self.node);
+        let networks = local.filter_map(|it| {
+            let address = it.spec.ip_networks.first()?.address();
+            let handle = self.holder(address)?.handle.as_deref()?;
+            handle.strip_suffix(&it.spec.container_id)?.strip_suffix('.')
+        });
+        let networks: BTreeSet<&str> = networks.collect();
+        networks.first().filter(|_| networks.len() == 1).map(|it| (*it).to_owned())
+    }
+
+    /// A sandbox that is up, as far as its interface tells.
+    fn record(
+        &self,
+        stranger: &Stranger,
+        identity: Identity,
+        workload: Workload,
+        boot: &str,
+    ) -> Record {
+        let inside = stranger.inside.as_ref();
+        let wiring = Wiring {
+            host_interface: stranger.interface.clone(),
+            container_interface: identity.interface.clone(),
+            mac: inside.map_or([0; 6], |it| it.mac),
+            mtu: inside.map(|it| it.mtu),
+            queues: 1,
+            addresses: Vec::new(),
+            routes: wiring::default_routes(),
+            allow_forwarding: false,
+        };
+        Record {
+            identity,
+            network: String::new(),
+            workload,
+            node: self.node.clone(),
+            boot: boot.to_owned(),
+            netns: inside.map_or(NetnsId { device: 0, inode: 0 }, |it| it.netns),
+            netns_path: inside.map(|it| it.path.clone()).unwrap_or_default(),
+            endpoint: String::new(),
+            ipam: String::new(),
+            addresses: Vec::new(),
+            wiring,
+            profiles: None,
+            labels: Vec::new(),
+            owed: None,
+            phase: Phase::Ready,
+        }
+    }
+
+    /// Writes addresses into a record, as the blocks have them.
+    fn give(&self, record: &mut Record, addresses: &[IpAddr], is_managed: bool) {
+        let held = addresses.iter().map(|address| {
+            let block = self.block_of(*address).filter(|_| is_managed);
+            let sequence = block.and_then(|(_, it)| {
+                let ordinal = it.ordinal(*address)?.to_string();
+                it.sequence_number_for_allocation.get(&ordinal).copied()
+            });
+            let length = block.map(|(cidr, _)| cidr.prefix_len());
+            let network = length.and_then(|length| Cidr::new(*address, length));
+            Held { network: network.unwrap_or_else(|| Cidr::host(*address)), sequence }
+        });
+        record.addresses = held.collect();
+        record.wiring.addresses = addresses.to_vec();
+        if is_managed {
+            record.ipam = CALICO_IPAM.to_owned();
+        }
+    }
+}
+
+/// The alias of an interface and its other end, where they are known, must not contradict.
+fn agrees(stranger: &Stranger, identity: &Identity) -> Result<(), String> {
+    if let Some(named) = stranger.named.as_ref().filter(|it| *it != identity) {
+        return Err(format!("it was made for {named}, and the datastore has it for {identity}"));
+    }
+    match stranger.inside.as_ref().filter(|it| it.interface != identity.interface) {
+        Some(inside) => Err(format!(
+            "it leads to {} of a container, and the datastore has it for {identity}",
+            inside.interface
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The last word of a key, which is the name.
+fn last(key: &str) -> &str {
+    key.rsplit('/').next().unwrap_or(key)
+}
+
+/// The word before it.
+fn namespace(key: &str) -> &str {
+    key.rsplit('/').nth(1).unwrap_or_default()
+}

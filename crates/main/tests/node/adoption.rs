@@ -1,0 +1,249 @@
+//! Sandboxes that live and are in no journal: as Calico leaves them, and after a journal was lost.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::node::{Node, may_run, until};
+use crate::outage::{Ping, address};
+
+const POD: [(&str, &str); 1] =
+    [("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0")];
+const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
+
+/// Leaves the sandboxes of a node as Calico would: no record of ours, no mark on their interfaces.
+fn as_calico_leaves_it(node: &mut Node) {
+    node.kill_agent(true);
+    for file in journal_files(node) {
+        std::fs::remove_file(file).unwrap();
+    }
+    for interface in node.interfaces() {
+        node.ip(&["link", "set", &interface, "alias", ""]);
+    }
+}
+
+fn journal_files(node: &Node) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(node.path("state/sandboxes")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|it| it == "json")).collect()
+}
+
+fn events(node: &Node) -> String {
+    std::fs::read_to_string(node.path("state/events.jsonl")).unwrap_or_default()
+}
+
+fn delete_pod(node: &Node, container: usize) {
+    let done = node.call_as("DEL", "pod1", container, &POD).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+}
+
+fn reconcile(node: &Node, words: &[&str]) -> (Option<i32>, String) {
+    let words = [&["reconcile"], words].concat();
+    let done = node.margay(&words).output().unwrap();
+    let told = [done.stdout, done.stderr].concat();
+    (done.status.code(), String::from_utf8(told).unwrap())
+}
+
+#[test]
+fn sandboxes_of_others_are_taken_over_without_a_lost_packet() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(3);
+    node.start_agent();
+    let first = node.must("ADD", "plain", 0);
+    let second = node.call_as("ADD", "pod1", 1, &POD).wait_with_output().unwrap();
+    let second: Value = serde_json::from_slice(&second.stdout).unwrap();
+    node.must("ADD", "forgotten", 2);
+    let ping = Ping::start(&node, "c0", &address(&second));
+    as_calico_leaves_it(&mut node);
+    // Of one nothing is left but its interface and who holds its address.
+    let endpoints = node.stored(ENDPOINTS);
+    let is_its = |(_, it): &&(String, Value)| it["spec"]["containerID"] == "forgotten";
+    node.delete_key(&endpoints.iter().find(is_its).unwrap().0);
+
+    node.start_agent();
+    until("all are in the journal", || node.journal().len() == 3);
+    until("the lost endpoint is written again", || node.stored(ENDPOINTS).len() == 3);
+    ping.assert_none_lost();
+    let told = events(&node);
+    assert_eq!(told.matches("\"adopted\"").count(), 3, "{told}");
+    assert!(told.contains("net1.forgotten holds 10.65.0."), "{told}");
+    node.must("CHECK", "plain", 0);
+    node.must("CHECK", "forgotten", 2);
+    let again = node.must("ADD", "plain", 0);
+    assert_eq!(address(&again), address(&first));
+    // They are ours now: what is missing of them comes back, and they leave as others do.
+    node.delete_key(&endpoints[0].0);
+    until("the endpoint is back", || node.stored(ENDPOINTS).len() == 3);
+    node.must("DEL", "plain", 0);
+    delete_pod(&node, 1);
+    node.must("DEL", "forgotten", 2);
+    node.assert_empty();
+}
+
+#[test]
+fn a_takeover_that_ends_anywhere_is_made_again() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(1);
+    node.start_agent();
+    for fault in ["before-name", "after-name", "before-adopt", "after-adopt"] {
+        node.must("ADD", "c1", 0);
+        as_calico_leaves_it(&mut node);
+        node.fault = fault;
+        node.start_agent();
+        let log = || std::fs::read_to_string(node.path("log")).unwrap_or_default();
+        until("the agent meets its fault", || log().contains("the dataplane ended (signal: 6"));
+        node.kill_agent(true);
+        std::fs::remove_file(node.path("log")).unwrap();
+        node.fault = "";
+        node.start_agent();
+        until("it is in the journal", || node.journal().len() == 1);
+        node.must("CHECK", "c1", 0);
+        assert_eq!(node.allocated().len(), 2, "{fault}");
+        node.must("DEL", "c1", 0);
+        node.assert_empty();
+    }
+}
+
+/// Spoils a file somehow.
+type Damage = fn(&Path);
+
+#[test]
+fn a_spoilt_journal_is_made_anew_from_the_kernel_and_the_datastore() {
+    if !may_run() {
+        return;
+    }
+    let damages: [(&str, Damage); 4] = [
+        ("cut off", |file| {
+            let text = std::fs::read(file).unwrap();
+            std::fs::write(file, &text[..text.len() / 2]).unwrap();
+        }),
+        ("empty", |file| std::fs::write(file, "").unwrap()),
+        ("no text", |file| std::fs::write(file, [0xff, 0, 7]).unwrap()),
+        ("gone", |file| std::fs::remove_file(file).unwrap()),
+    ];
+    let mut node = Node::new(2);
+    node.start_agent();
+    let first = node.must("ADD", "c1", 0);
+    node.must("ADD", "c2", 1);
+    for (damage, spoil) in damages {
+        let ping = Ping::start(&node, "c1", &address(&first));
+        node.kill_agent(true);
+        let files = journal_files(&node);
+        assert_eq!(files.len(), 2, "{damage}");
+        files.iter().for_each(|file| spoil(file));
+        node.start_agent();
+        until("both are in the journal", || node.journal().len() == 2);
+        ping.assert_none_lost();
+        node.must("CHECK", "c1", 0);
+    }
+    let told = events(&node);
+    assert!(told.contains("journal file put aside"), "{told}");
+    node.must("DEL", "c1", 0);
+    node.must("DEL", "c2", 1);
+    node.assert_empty();
+}
+
+#[test]
+fn what_the_witnesses_disagree_about_is_told_and_settled() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(4);
+    node.start_agent_with(&["--join-every", "0"]);
+    let first = node.must("ADD", "kept", 0);
+    node.must("ADD", "ghost", 1);
+    let (code, told) = reconcile(&node, &[]);
+    assert_eq!(
+        (code, told.as_str()),
+        (Some(0), "✓ datastore, kernel, journal and containers agree\n")
+    );
+
+    node.kill_agent(true);
+    let file = journal_files(&node)
+        .into_iter()
+        .find(|file| std::fs::read_to_string(file).is_ok_and(|text| text.contains("\"ghost\"")));
+    std::fs::remove_file(file.unwrap()).unwrap();
+    node.ip(&["link", "del", "calighost"]);
+    // An interface of nobody that leads to an empty place, and one to a place where somebody is.
+    for (name, container) in [("caliorphan", "c2"), ("calibusy", "c3")] {
+        let netns = node.netns(container).display().to_string();
+        let pair = ["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", &netns];
+        node.ip(&pair);
+    }
+    let mut somebody = node.inside("c3", "sleep", &["600"]).spawn().unwrap();
+    node.start_agent_with(&["--join-every", "0"]);
+    let (code, plan) = reconcile(&node, &["--plan"]);
+    assert_eq!(code, Some(1), "{plan}");
+    for line in [
+        "endpoint default/n1-cni-ghost-eth0 has no sandbox",
+        "interface caliorphan is nobody's",
+        "to do: remove it (no endpoint names it, and there is no address inside",
+        "interface calibusy is nobody's",
+        "fix: ip link show calibusy",
+        "2 to do, 1 left to a person",
+        "fix: margay reconcile",
+    ] {
+        assert!(plan.contains(line), "{line}: {plan}");
+    }
+    assert_eq!(node.stored(ENDPOINTS).len(), 2, "a plan changes nothing");
+    let status = node.margay(&["status"]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    assert!(status.contains("interface calibusy is nobody's and passes nothing"), "{status}");
+
+    let (code, told) = reconcile(&node, &[]);
+    assert_eq!(code, Some(1), "one is left to a person: {told}");
+    assert!(told.contains("2 settled, 1 left to a person"), "{told}");
+    somebody.kill().unwrap();
+    somebody.wait().unwrap();
+    let (code, told) = reconcile(&node, &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(node.interfaces(), ["calikept"]);
+    assert_eq!(node.stored(ENDPOINTS).len(), 1);
+    assert_eq!(node.allocated().len(), 2);
+    let told = events(&node);
+    assert!(told.contains("interface caliorphan: nobody's by the journal and the datastore"));
+    assert_eq!(address(&node.must("ADD", "kept", 0)), address(&first));
+    node.must("DEL", "kept", 0);
+    node.assert_empty();
+}
+
+#[test]
+fn addresses_of_nobody_go_by_the_list_of_the_runtime() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(2);
+    node.start_agent_with(&["--join-every", "0"]);
+    for (container, id) in ["kept", "leaked"].into_iter().enumerate() {
+        node.must("ADD", id, container);
+    }
+    node.kill_agent(true);
+    let file = journal_files(&node)
+        .into_iter()
+        .find(|file| std::fs::read_to_string(file).is_ok_and(|text| text.contains("\"leaked\"")));
+    std::fs::remove_file(file.unwrap()).unwrap();
+    node.ip(&["link", "del", "calileaked"]);
+    let endpoints = node.stored(ENDPOINTS);
+    let is_its = |(_, it): &&(String, Value)| it["spec"]["containerID"] == "leaked";
+    node.delete_key(&endpoints.iter().find(is_its).unwrap().0);
+    node.start_agent_with(&["--join-every", "0"]);
+    let (code, told) = reconcile(&node, &[]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("of net1.leaked has no endpoint, interface or route"), "{told}");
+    assert_eq!(node.allocated().len(), 4, "{told}");
+
+    let mut configuration = node.configuration();
+    configuration["cni.dev/valid-attachments"] =
+        serde_json::json!([{ "containerID": "kept", "ifname": "eth0" }]);
+    let done = node.call_with("GC", "", 0, &configuration).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(node.allocated().len(), 2);
+    node.must("CHECK", "kept", 0);
+    assert!(events(&node).contains("the runtime does not list its container"));
+    node.must("DEL", "kept", 0);
+    node.assert_empty();
+}
