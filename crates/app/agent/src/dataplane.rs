@@ -183,8 +183,12 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
             next = if n_events < BATCH_MAX { watch.next(Duration::ZERO) } else { None };
         }
         if is_in_sync && has_news {
-            node.in_sync(newest, std::mem::take(&mut is_first));
+            node.in_sync(newest, is_first);
             node.health.seen(newest);
+            if std::mem::take(&mut is_first) {
+                // Before the kernel is changed: whoever lives here without a record keeps its way.
+                node.adopt_all();
+            }
             flush(node);
             let _ = tell.send(Told::InSync);
         }

@@ -51,8 +51,10 @@ impl Finding {
         let problem = format!("{destination} has no route: its interface {interface} is missing");
         match endpoint {
             Some(LocalEndpoint { namespace, name, is_live: false }) => {
-                let problem = format!("{problem}, and no sandbox is known to endpoint {name}");
-                let fix = format!("margay delete wep {name} -n {namespace}");
+                let problem =
+                    format!("{problem}, and no sandbox is known to endpoint {namespace}/{name}");
+                let fix = "margay reconcile      # removes it, with the addresses of its container";
+                let fix = fix.to_owned();
                 Self::new("MG-ROUTE-001", Severity::Broken, "ROUTES", problem, fix)
             }
             _ => {

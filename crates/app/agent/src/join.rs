@@ -132,6 +132,18 @@ impl Node {
         self.flush_or_say();
     }
 
+    /// Takes over what lives here and is in no journal.
+    pub(crate) fn adopt_all(&self) {
+        let (Some(proof), Ok(strangers)) = (self.in_sync_proof(), self.strangers()) else { return };
+        for matter in self.recognised(proof, strangers) {
+            if let Matter::Unrecorded { .. } = matter
+                && let Err(failure) = self.settle_matter(&matter)
+            {
+                say(&format!("to be tried again: {failure}"));
+            }
+        }
+    }
+
     /// What the witnesses do not agree about as of now; why not, if one of them cannot be heard.
     pub(crate) fn matters(&self) -> Result<Vec<Matter>, String> {
         let unheard = "the datastore was not read yet, or does not answer";

@@ -1,7 +1,7 @@
 //! Keeps the kernel's routes of ours equal to the wanted ones.
 //!
 //! Ours are those with our protocol number. A route of somebody else is never changed: where one
-//! stands in the way, that is a finding.
+//! stands in the way, that is a finding. What Calico left of the same routes becomes ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,6 +19,9 @@ use crate::finding::Finding;
 
 /// The protocol number of our routes.
 pub(crate) const PROTOCOL: RouteProtocol = RouteProtocol(host::marks::ROUTE_PROTOCOL);
+
+/// The protocol number of the routes that Calico's BIRD makes.
+const BIRD: RouteProtocol = RouteProtocol(12);
 
 /// The kernel's side of the routes.
 #[derive(Debug)]
@@ -233,10 +236,18 @@ impl RouteTable {
             return Ok(Placed::NoInterface(name.clone()));
         };
         let operation = match is_ours {
-            true => Operation::ReplaceRoute(route),
-            false => Operation::AddRoute(route),
+            true => Operation::ReplaceRoute(route.clone()),
+            false => Operation::AddRoute(route.clone()),
         };
-        match self.netlink.apply(&operation) {
+        let done = match self.netlink.apply(&operation) {
+            Err(error)
+                if error.errno() == Some(Errno::EXIST) && self.is_calicos(&route, hop)? =>
+            {
+                self.netlink.apply(&Operation::ReplaceRoute(route))
+            }
+            done => done,
+        };
+        match done {
             Ok(()) => Ok(Placed::Here),
             Err(error) => Ok(Placed::Refused(match error.errno() {
                 Some(Errno::EXIST) => Finding::foreign_route(destination),
@@ -247,6 +258,20 @@ impl RouteTable {
                 _ => return Err(error),
             })),
         }
+    }
+
+    /// Whether what stands in the way of a route is the same one, as Calico makes it: to a sandbox's
+    /// interface, or by its BIRD.
+    fn is_calicos(&mut self, route: &Route, hop: &Hop) -> Result<bool> {
+        let filter = RouteFilter { table: Some(Table::MAIN), ..RouteFilter::default() };
+        let all = self.netlink.routes(&filter)?;
+        let mut same = all.iter().filter(|it| it.destination == route.destination).peekable();
+        let link = |it: &Route| it.next_hops.first().and_then(|hop| hop.link);
+        Ok(same.peek().is_some()
+            && same.all(|it| match hop {
+                Hop::Interface(_) => is_by(it, hop) && link(it) == link(route),
+                Hop::Node(_) | Hop::Blackhole => it.protocol == BIRD && is_by(it, hop),
+            }))
     }
 
     fn remove(&mut self, destination: Cidr, hop: &Hop) -> Result<()> {

@@ -1,7 +1,7 @@
 //! What an agent says puts things right, as it is typed outside of the agent's node.
 //!
-//! An agent speaks to somebody on its node: `margay delete wep …`, which there talks to the lab's
-//! datastore. On the machine that the lab runs on it would be about another datastore, or none.
+//! An agent speaks to somebody on its node: `margay reconcile`, which there talks to that node's
+//! agent. On the machine that the lab runs on it would be about another datastore, or none.
 
 use crate::lab::flag;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::node::{Node, may_run, until};
-use crate::outage::{Ping, address};
+use crate::outage::{Ping, address, status};
 
 const POD: [(&str, &str); 1] =
     [("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0")];
@@ -19,6 +19,13 @@ fn as_calico_leaves_it(node: &mut Node) {
     }
     for interface in node.interfaces() {
         node.ip(&["link", "set", &interface, "alias", ""]);
+    }
+    // Calico's routes to sandboxes have the protocol that `ip` gives.
+    for line in node.ip(&["-4", "route"]).lines().filter(|line| line.contains(" dev cali")) {
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        let number = words.iter().position(|word| *word == "proto").unwrap() + 1;
+        words[number] = "boot";
+        node.ip(&[&["route", "replace"], words.as_slice()].concat());
     }
 }
 
@@ -38,6 +45,7 @@ fn delete_pod(node: &Node, container: usize) {
 }
 
 fn reconcile(node: &Node, words: &[&str]) -> (Option<i32>, String) {
+    until("the agent has read everything", || status(node)["store"]["isConnected"] == true);
     let words = [&["reconcile"], words].concat();
     let done = node.margay(&words).output().unwrap();
     let told = [done.stdout, done.stderr].concat();
@@ -66,6 +74,7 @@ fn sandboxes_of_others_are_taken_over_without_a_lost_packet() {
     until("all are in the journal", || node.journal().len() == 3);
     until("the lost endpoint is written again", || node.stored(ENDPOINTS).len() == 3);
     ping.assert_none_lost();
+    until("nothing stands in the way", || status(&node)["status"] == "fine");
     let told = events(&node);
     assert_eq!(told.matches("\"adopted\"").count(), 3, "{told}");
     assert!(told.contains("net1.forgotten holds 10.65.0."), "{told}");

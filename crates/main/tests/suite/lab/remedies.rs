@@ -37,7 +37,7 @@ fn what_an_agent_advises_is_run_as_it_is_printed() {
     let is_found = |text: &str| status().out.contains(text);
     until("the findings", || is_found("MG-ROUTE-001") && is_found("MG-IPAM-002"));
     run_as_printed(&labs, "other", "get wep -A -o wide", "").ok().says(&["n2-cni-twin-eth0"]);
-    run_as_printed(&labs, "other", "delete wep n2-cni-ghost-eth0", "--yes").code(0);
+    run_as_printed(&labs, "other", "margay reconcile", "").code(0);
     let over = "n2: ghost-endpoint, put right since";
     until("the ghost to go", || is_found(over) && !is_found("calighost is missing"));
     run_as_printed(&labs, "other", "lab heal", "").code(0).says(&["1/1 pairs answer"]);
