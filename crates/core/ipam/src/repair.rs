@@ -22,6 +22,28 @@ use crate::record::block_key;
 
 const HANDLES: &str = "/calico/ipam/v2/handle/";
 
+/// What is done with some units of a plan at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Keep what will be overwritten.
+    Keep,
+    /// Write them, in one transaction.
+    Mend,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Keep, Self::Mend];
+
+    /// Its name, as a place where a test stops the process.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Mend => "mend",
+        }
+    }
+}
+
 /// One record to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {

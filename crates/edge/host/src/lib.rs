@@ -5,6 +5,7 @@
 
 pub mod bounded;
 pub mod events;
+pub mod fault;
 pub mod file;
 pub mod journal;
 pub mod known;

@@ -1,7 +1,9 @@
 //! The records of addresses: what is wrong with them is named, mended, and put back.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 
+use ipam::repair::Step;
 use serde_json::{Value, json};
 
 use crate::harness::{Place, until};
@@ -153,6 +155,34 @@ fn a_repair_that_is_killed_is_finished_by_the_next_one() {
     place.margay("ipam repair --yes").code(1);
     assert_eq!(claims(), 0);
     assert_eq!(place.stored(BLOCK)["allocations"][0], 0, "what lives is where it was");
+}
+
+#[test]
+fn a_repair_that_ends_at_any_step_is_repeated_or_put_back() {
+    let points = Step::ALL
+        .into_iter()
+        .flat_map(|step| ["before", "after"].map(|when| format!("{when}-{}", step.name())));
+    let points: Vec<String> = points.collect();
+    eprintln!("crash points of a repair: {}", points.join(", "));
+    for place in Place::both() {
+        for point in &points {
+            fill(&place);
+            let damaged = place.dump();
+            let repair = ["ipam", "repair", "--yes", "--all-nodes"];
+            let ended = place.command(&repair).env("MARGAY_FAULT", point).output().unwrap();
+            assert_eq!(ended.status.signal(), Some(6), "{point} was not met: {ended:?}");
+            // What was kept leads back from anywhere.
+            if point != "before-keep" {
+                place.margay("ipam repair --undo --yes").ok();
+                assert_eq!(place.dump(), damaged, "{point}");
+                let ended = place.command(&repair).env("MARGAY_FAULT", point).output().unwrap();
+                assert_eq!(ended.status.signal(), Some(6), "{point} was not met: {ended:?}");
+            }
+            place.margay("ipam repair --yes --all-nodes").ok();
+            place.margay("ipam check").ok();
+            assert_eq!(place.stored(BLOCK)["allocations"][0], 0, "what lives is where it was");
+        }
+    }
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use host::fault;
 use ipam::check::Findings;
-use ipam::repair::{RepairPlan, Unit};
+use ipam::repair::{RepairPlan, Step, Unit};
 use serde_json::json;
 use store::inventory::{self, Mended, Taken};
 
@@ -115,8 +116,15 @@ fn mend(
     let mut backup = Backup::begin(session)?;
     let mut records = 0;
     let mut step = |taken: &Taken, plan: &RepairPlan| -> Result<Mended, Failure> {
-        let mut before = |changes: &[&ipam::repair::Change]| backup.keep(changes);
+        let mut before = |changes: &[&ipam::repair::Change]| {
+            fault::point("before", Step::Keep.name());
+            backup.keep(changes)?;
+            fault::point("after", Step::Keep.name());
+            fault::point("before", Step::Mend.name());
+            Ok(())
+        };
         let mut after = |_: usize, changes: &[&ipam::repair::Change], _: i64| {
+            fault::point("after", Step::Mend.name());
             records += changes.len();
         };
         Ok(inventory::mend(&session.store, taken, plan, &mut before, &mut after)?)
