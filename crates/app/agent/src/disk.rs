@@ -65,7 +65,7 @@ impl Node {
         let state = self.memory_file.parent().map(Path::to_owned);
         let places = [
             (state, "what was known of the datastore"),
-            (journal, "the record of a sandbox, which is not known any more,"),
+            (journal, "the record of a sandbox, which is made anew where one lives,"),
             (tickets, "a DEL that waited for the agent"),
         ];
         let mut findings = Vec::new();
@@ -73,7 +73,8 @@ impl Node {
             for aside in folder.into_iter().flat_map(|folder| file::put_aside_in(&folder)) {
                 let place = aside.display();
                 let problem = format!("{place}: {what} could not be read, and was put aside");
-                let fix = format!("rm -r {place}      # once you have looked at it");
+                let path = text::words::shell(&aside.display().to_string());
+                let fix = format!("rm -r {path}      # once you have looked at it");
                 let code = "MG-STATE-001";
                 findings.push(Finding::new(code, Severity::Degraded, "AGENT", problem, fix));
             }
@@ -107,7 +108,7 @@ impl Unwritable {
             What::Events => (Severity::Degraded, "events are kept in memory only"),
         };
         let problem = format!("{}, since {age}; {means}", self.spoken());
-        let path = self.path.display();
+        let path = text::words::shell(&self.path.display().to_string());
         let fix = match self.kind {
             StorageFull => format!("df -h {path}; df -i {path}      # make room"),
             QuotaExceeded => format!("df -h {path}; quota -v      # make room, or raise the quota"),

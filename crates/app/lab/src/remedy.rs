@@ -25,8 +25,8 @@ pub(crate) fn from_outside(fix: &str, node: &str, lab: &str) -> String {
     match is_plain {
         true => format!("margay lab exec{flag} {node} -- {command}{remark}"),
         false => {
-            let quoted = command.replace('\'', r"'\''");
-            format!("margay lab exec{flag} {node} -- sh -c '{quoted}'{remark}")
+            let quoted = text::words::shell(command);
+            format!("margay lab exec{flag} {node} -- sh -c {quoted}{remark}")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers in the words of people.
+//! Numbers in the words of people, and words for a shell.
 
 /// An age: the largest unit that it has two of.
 pub fn age(seconds: u64) -> String {
@@ -19,6 +19,15 @@ pub fn count(n: usize, word: &str) -> String {
     }
 }
 
+/// A word as a shell reads it: in quotes where it has to be.
+pub fn shell(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,6 +35,12 @@ mod tests {
     #[test]
     fn ages_have_one_unit() {
         assert_eq!([age(5), age(300), age(7200), age(200_000)], ["5 s", "5 min", "2 h", "2 d"]);
+    }
+
+    #[test]
+    fn words_reach_a_shell_as_they_are() {
+        let words = ["/var/lib/a-b.json", "a b", "a'; rm b", ""];
+        assert_eq!(words.map(shell), ["/var/lib/a-b.json", "'a b'", r"'a'\''; rm b'", "''"]);
     }
 
     #[test]

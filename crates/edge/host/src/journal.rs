@@ -43,9 +43,7 @@ pub struct Unreadable {
 pub fn read(folder: &Path) -> Vec<Record> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let records = files.filter(|path| path.extension().is_some_and(|it| it == "json"));
-    records
-        .filter_map(|path| serde_json::from_slice(&file::read(&path, SIZE_MAX).ok()?).ok())
-        .collect()
+    records.filter_map(|path| decode(&file::read(&path, SIZE_MAX).ok()?).ok()).collect()
 }
 
 impl Journal {
@@ -61,10 +59,7 @@ impl Journal {
                 continue;
             }
             let read = file::read(&path, SIZE_MAX).map_err(|error| error.to_string());
-            let read = read.and_then(|bytes| {
-                serde_json::from_slice::<Record>(&bytes).map_err(|error| error.to_string())
-            });
-            match read {
+            match read.and_then(|bytes| decode(&bytes)) {
                 Ok(record) => {
                     records.insert(record.identity.clone(), record);
                 }
@@ -127,7 +122,7 @@ impl Journal {
     }
 
     fn write(&self, record: &Record) -> io::Result<()> {
-        let body = serde_json::to_vec(record).map_err(io::Error::other)?;
+        let body = encode(record)?;
         let path = self.path(&record.identity);
         file::replace(&path, &path.with_extension("new"), &body)
     }
@@ -156,10 +151,85 @@ impl Journal {
     }
 }
 
+/// What stands before the digest of a record, at the end of its file.
+const DIGEST: &[u8] = b",\"digest\":\"";
+/// What stands behind it.
+const END: &[u8] = b"\"}";
+/// How long it is.
+const DIGEST_LEN: usize = 40;
+
+/// A record with its digest as the last field: a spoilt one that can still be read would speak for
+/// an address that is somebody else's.
+fn encode(record: &Record) -> io::Result<Vec<u8>> {
+    let mut body = serde_json::to_vec(record).map_err(io::Error::other)?;
+    let digest = hex(&body);
+    body.pop();
+    body.extend([DIGEST, digest.as_bytes(), END].concat());
+    Ok(body)
+}
+
+/// Reads a record; one of an older version has no digest.
+fn decode(bytes: &[u8]) -> Result<Record, String> {
+    let cut = bytes.len().checked_sub(DIGEST.len() + DIGEST_LEN + END.len());
+    if let Some((body, seal)) = cut.and_then(|cut| bytes.split_at_checked(cut))
+        && let Some(digest) = seal.strip_prefix(DIGEST).and_then(|it| it.strip_suffix(END))
+        && digest != hex(&[body, b"}"].concat()).as_bytes()
+    {
+        return Err("its digest is another one".to_owned());
+    }
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+}
+
+/// The digest of bytes, as text.
+fn hex(bytes: &[u8]) -> String {
+    Sha1::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// What the file about a sandbox is called. Container ids are longer than file names may be in the
 /// worst case, so names are digests.
 pub(crate) fn file_name(identity: &Identity) -> String {
-    let digest = Sha1::digest(identity.alias().as_bytes());
-    let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{name}.json")
+    format!("{}.json", hex(identity.alias().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        serde_json::from_str(
+            r#"{"identity":{"container":"c1","interface":"eth0"},"network":"net1",
+            "workload":"Plain","node":"n1","boot":"b","netns":{"device":4,"inode":7},
+            "netns_path":"/run/netns/c1","endpoint":"n1-cni-c1-eth0","ipam":"calico-ipam",
+            "addresses":[{"network":"10.65.0.5/26","sequence":3}],"wiring":{
+            "host_interface":"calic1","container_interface":"eth0","mac":[2,0,0,0,0,1],
+            "mtu":null,"queues":1,"addresses":["10.65.0.5"],"routes":["0.0.0.0/0"],
+            "allow_forwarding":false},"profiles":["net1"],"labels":[],"phase":"ready"}"#,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_older_files_too() {
+        let record = record();
+        assert_eq!(decode(&encode(&record).unwrap()), Ok(record.clone()));
+        assert_eq!(decode(&serde_json::to_vec(&record).unwrap()), Ok(record));
+    }
+
+    #[test]
+    fn a_file_that_is_spoilt_at_any_byte_says_nothing_wrong() {
+        let record = record();
+        let whole = encode(&record).unwrap();
+        for place in 0..whole.len() {
+            // Cut off, it is no record.
+            assert!(decode(&whole[..place]).is_err(), "cut off at {place}");
+            for bit in 0..8 {
+                let mut spoilt = whole.clone();
+                spoilt[place] ^= 1 << bit;
+                // Whatever can still be read says the same.
+                if let Ok(read) = decode(&spoilt) {
+                    assert_eq!(read, record, "bit {bit} of byte {place}");
+                }
+            }
+        }
+    }
 }

@@ -125,7 +125,11 @@ fn a_spoilt_journal_is_made_anew_from_the_kernel_and_the_datastore() {
     if !may_run() {
         return;
     }
-    let damages: [(&str, Damage); 4] = [
+    let damages: [(&str, Damage); 5] = [
+        ("changed", |file| {
+            let text = std::fs::read_to_string(file).unwrap();
+            std::fs::write(file, text.replace("\"node\":\"n1\"", "\"node\":\"n9\"")).unwrap();
+        }),
         ("cut off", |file| {
             let text = std::fs::read(file).unwrap();
             std::fs::write(file, &text[..text.len() / 2]).unwrap();
