@@ -1,12 +1,13 @@
 //! Sandboxes that live here and that no journal knows: Calico made them, or the journal was lost.
 //!
-//! An interface says who it is by its endpoint, or by who holds the address behind it. Every
-//! witness that speaks must say the same; one that contradicts leaves the interface a stranger,
-//! and is named.
+//! An interface says who it is by its endpoint, or by its name and who holds addresses under it.
+//! Every witness that speaks must say the same; one that contradicts leaves the interface a
+//! stranger, and is named.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::keys::ipam::Attribute;
 use model::resource::{Object, WorkloadEndpoint};
 use net::Cidr;
 use sandbox::claim::{CALICO_IPAM, endpoint_key};
@@ -18,6 +19,9 @@ use crate::{InSync, Inputs};
 
 /// Labels that every endpoint has: a record does not repeat them.
 const USUAL_LABELS: [&str; 2] = ["projectcalico.org/namespace", "projectcalico.org/orchestrator"];
+
+/// What runtimes call the interface inside, where nobody can look.
+const USUAL_INTERFACE: &str = "eth0";
 
 /// An interface of the host that no record of the journal has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +60,15 @@ impl Stranger {
     }
 }
 
+/// Somebody who holds addresses on this node.
+#[derive(Debug)]
+struct Holder {
+    network: String,
+    identity: Identity,
+    workload: Workload,
+    addresses: BTreeSet<IpAddr>,
+}
+
 /// What is known of a stranger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recognised {
@@ -82,7 +95,7 @@ impl Inputs {
         let endpoints: Vec<(&String, &Object<WorkloadEndpoint>)> = local.collect();
         let found = match endpoints.as_slice() {
             [(key, endpoint)] => self.by_endpoint(stranger, key, endpoint, boot),
-            [] => self.by_address(stranger, boot),
+            [] => self.by_holder(stranger, boot),
             [(one, _), (other, _), ..] => {
                 Err(format!("two endpoints name it, {} and {}", last(one), last(other)))
             }
@@ -146,42 +159,29 @@ impl Inputs {
         Ok((record, format!("its endpoint {name} names it")))
     }
 
-    /// Without an endpoint, who holds the addresses behind an interface says whose it is.
-    fn by_address(&self, stranger: &Stranger, boot: &str) -> Result<(Record, String), String> {
+    /// Without an endpoint, the records of addresses say whose it is: by whom they are held, and
+    /// how the interface of that one is called. What is inside only decides between sandboxes of
+    /// one pod: whoever runs there can give itself any address.
+    fn by_holder(&self, stranger: &Stranger, boot: &str) -> Result<(Record, String), String> {
         let no_endpoint = "no endpoint names it";
-        let Some(inside) = &stranger.inside else {
-            return Err(format!("{no_endpoint}, and its other end cannot be found"));
+        let mut holders = self.holders_called(&stranger.interface);
+        if let Some(inside) = stranger.inside.as_ref().filter(|_| holders.len() > 1) {
+            holders.retain(|_, holder| holder.addresses.is_subset(&inside.addresses));
+        }
+        let mut holders = holders.into_iter();
+        let (handle, holder) = match (holders.next(), holders.next()) {
+            (Some(one), None) => one,
+            (Some((one, _)), Some((other, _))) => {
+                return Err(format!("{no_endpoint}, and it may be {one}'s or {other}'s"));
+            }
+            (None, _) => {
+                return Err(format!("{no_endpoint}, and no address is held for such a one"));
+            }
         };
-        let addresses: Vec<IpAddr> = inside.addresses.iter().copied().collect();
-        let Some(first) = addresses.first() else {
-            return Err(format!("{no_endpoint}, and there is no address inside ({})", inside.path));
-        };
-        let at = &inside.path;
-        let unknown = || format!("{no_endpoint}, and nobody holds {first}, which is inside ({at})");
-        let holder = self.holder(*first).ok_or_else(unknown)?;
-        let handle = holder.handle.clone().unwrap_or_default();
-        let node = holder.active_owner.get("node").map_or("", String::as_str);
-        let Some((network, container)) = handle.rsplit_once('.').filter(|_| node == self.node)
-        else {
-            let on = if node.is_empty() { String::new() } else { format!(" on {node}") };
-            return Err(format!("{no_endpoint}, and {first}, which is inside, is {handle}'s{on}"));
-        };
-        let identity =
-            Identity { container: container.to_owned(), interface: inside.interface.clone() };
+        let Holder { network, identity, workload, addresses } = holder;
+        let interface = stranger.inside.as_ref().map(|inside| inside.interface.clone());
+        let identity = Identity { interface: interface.unwrap_or(identity.interface), ..identity };
         agrees(stranger, &identity)?;
-        let part = |name: &str| holder.active_owner.get(name).cloned();
-        let workload = match (part("namespace"), part("pod")) {
-            (Some(namespace), Some(name)) => Workload::Pod { namespace, name },
-            _ => Workload::Plain,
-        };
-        let names = [workload.host_interface(&identity), identity.spare_host_interface()];
-        if !names.contains(&stranger.interface) {
-            return Err(format!("{no_endpoint}, and {handle}, which has {first}, is another's"));
-        }
-        let network = network.to_owned();
-        if self.network_of(&identity, &addresses)?.as_ref() != Some(&network) {
-            return Err(format!("{no_endpoint}, and not all addresses inside are {handle}'s"));
-        }
         let endpoint = workload.endpoint_name(&self.node, &identity);
         let of_namespace = format!("kns.{}", workload.namespace());
         let profile = match &workload {
@@ -192,8 +192,44 @@ impl Inputs {
         record.endpoint = endpoint.map_err(|failure| failure.message)?;
         record.network = network;
         record.profiles = Some(vec![profile]);
+        let addresses: Vec<IpAddr> = addresses.into_iter().collect();
         self.give(&mut record, &addresses, true);
-        Ok((record, format!("{handle} holds {first}, which is inside ({at})")))
+        let held: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        Ok((record, format!("{handle} holds {} here, and is called so", held.join(", "))))
+    }
+
+    /// Who holds addresses on this node and has an interface of this name, by handle.
+    fn holders_called(&self, interface: &str) -> BTreeMap<String, Holder> {
+        let mut holders: BTreeMap<String, Holder> = BTreeMap::new();
+        for block in self.blocks.values() {
+            for ordinal in 0..block.allocations.len() {
+                let (Some(held), Some(address)) =
+                    (block.attribute(ordinal), block.address(ordinal))
+                else {
+                    continue;
+                };
+                let Some(holder) = self.holder_called(held, interface) else { continue };
+                let handle = held.handle.clone().unwrap_or_default();
+                holders.entry(handle).or_insert(holder).addresses.insert(address);
+            }
+        }
+        holders
+    }
+
+    fn holder_called(&self, held: &Attribute, interface: &str) -> Option<Holder> {
+        let part = |name: &str| held.active_owner.get(name).cloned();
+        let is_here = held.released_at.is_none() && part(Attribute::NODE)? == self.node;
+        let (network, container) = held.handle.as_deref()?.rsplit_once('.').filter(|_| is_here)?;
+        let identity =
+            Identity { container: container.to_owned(), interface: USUAL_INTERFACE.to_owned() };
+        let workload = match (part("namespace"), part("pod")) {
+            (Some(namespace), Some(name)) => Workload::Pod { namespace, name },
+            _ => Workload::Plain,
+        };
+        let is_called = workload.host_interface(&identity) == interface
+            || identity.spare_host_interface() == interface;
+        let (network, addresses) = (network.to_owned(), BTreeSet::new());
+        is_called.then_some(Holder { network, identity, workload, addresses })
     }
 
     /// The network whose handle holds addresses of a container; none if nobody does. Whatever

@@ -142,6 +142,7 @@ fn a_spoilt_journal_is_made_anew_from_the_kernel_and_the_datastore() {
     node.start_agent();
     let first = node.must("ADD", "c1", 0);
     node.must("ADD", "c2", 1);
+    let mut n_adopted = 0;
     for (damage, spoil) in damages {
         let ping = Ping::start(&node, "c1", &address(&first));
         node.kill_agent(true);
@@ -149,7 +150,10 @@ fn a_spoilt_journal_is_made_anew_from_the_kernel_and_the_datastore() {
         assert_eq!(files.len(), 2, "{damage}");
         files.iter().for_each(|file| spoil(file));
         node.start_agent();
-        until("both are in the journal", || node.journal().len() == 2);
+        n_adopted += 2;
+        until("both are taken over", || {
+            events(&node).matches("\"adopted\"").count() == n_adopted && node.journal().len() == 2
+        });
         ping.assert_none_lost();
         node.must("CHECK", "c1", 0);
     }
@@ -194,7 +198,7 @@ fn what_the_witnesses_disagree_about_is_told_and_settled() {
     for line in [
         "endpoint default/n1-cni-ghost-eth0 has no sandbox",
         "interface caliorphan is nobody's",
-        "to do: remove it (no endpoint names it, and there is no address inside",
+        "to do: remove it (no endpoint names it, and no address is held for such a one; no process",
         "interface calibusy is nobody's",
         "fix: ip link show calibusy",
         "2 to do, 1 left to a person",
