@@ -50,6 +50,14 @@ impl Search<'_> {
         addresses.filter(|address| self.may_use(*address)).count()
     }
 
+    /// Whether every address of a block is to be passed over.
+    fn avoids(&self, cidr: Cidr) -> bool {
+        let longest: u8 = if cidr.is_ipv4() { 32 } else { 128 };
+        let bits = longest.saturating_sub(cidr.prefix_len());
+        let avoided = self.avoid.iter().filter(|address| cidr.contains(**address)).count();
+        1_usize.checked_shl(bits.into()).is_some_and(|size| avoided >= size)
+    }
+
     pub(crate) fn pool_names(&self) -> Vec<String> {
         self.pools.iter().map(|pool| pool.name.clone()).collect()
     }
@@ -118,7 +126,12 @@ impl Planner<'_> {
         for pool in &search.pools {
             let walk = Walk::new(pool, &search.owner.name, self.now());
             for cidr in walk.unreserved(&search.reserved) {
-                let Some(block) = existing.get(&cidr) else { return Ok(Some(cidr)) };
+                let Some(block) = existing.get(&cidr) else {
+                    match search.avoids(cidr) {
+                        true => continue,
+                        false => return Ok(Some(cidr)),
+                    }
+                };
                 let Some(block) = block else { continue };
                 let is_ours = block.affinity.as_ref() == Some(&search.owner.to_string());
                 match search.room(block) {

@@ -237,6 +237,21 @@ fn addresses_seen_in_use_are_passed_over() {
 }
 
 #[test]
+fn a_block_without_an_address_to_give_is_not_begun() {
+    let first = Bench::new().run(|planner| planner.auto_assign(&request("n1", 1, 0, "h1")));
+    let block = first.addresses().next().unwrap().masked();
+    let IpAddr::V4(start) = block.network() else { panic!("{block}") };
+    let size = 1_u32 << (32 - block.prefix_len());
+    let avoid = (0..size).map(|n| IpAddr::V4((u32::from(start) + n).into())).collect();
+    let mut bench = Bench::new();
+    let wanted = AutoAssign { avoid, ..request("n1", 1, 0, "h1") };
+    let given = bench.run(|planner| planner.auto_assign(&wanted));
+    assert_eq!(given.addresses().count(), 1, "{given:?}");
+    assert!(given.addresses().all(|it| !block.contains(it.address())), "{given:?}");
+    bench.check();
+}
+
+#[test]
 fn both_families_or_neither() {
     let mut bench = Bench::new();
     bench.keys.remove("/calico/resources/v3/projectcalico.org/ippools/c");
