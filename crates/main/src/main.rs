@@ -11,6 +11,7 @@ fn main() -> ExitCode {
     let first = arguments.peek().map(|first| first.to_string_lossy().into_owned());
     match (name.as_str(), first.as_deref()) {
         ("calicoctl", _) => ctl::calicoctl::run(arguments),
+        ("calico-ipam", _) if is_upgrade() => ctl::margay::upgrade(arguments),
         ("calico" | "calico-ipam", _) => agent::plugin::run(&name, arguments),
         (_, Some("calicoctl")) => ctl::calicoctl::run(arguments.skip(1)),
         (_, Some("cni")) => agent::plugin::run("calico", arguments.skip(1)),
@@ -25,4 +26,15 @@ fn main() -> ExitCode {
             })
         }
     }
+}
+
+/// Whether the address manager is to move what another one gave out, as Calico's init container
+/// asks for it.
+fn is_upgrade() -> bool {
+    let is_flag = |word: &OsString, name: &str| {
+        let word = word.to_string_lossy();
+        word.strip_prefix("--").or_else(|| word.strip_prefix('-')) == Some(name)
+    };
+    let mut words = std::env::args_os().skip(1);
+    words.any(|word| is_flag(&word, "upgrade") || is_flag(&word, "upgrade=true"))
 }

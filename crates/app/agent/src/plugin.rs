@@ -50,6 +50,7 @@ Usage:
 Flags:
   -v                     prints the Calico release that this stands in for
   -t                     tests whether the datastore of the configuration can be used
+  -upgrade               (calico-ipam) moves this node's addresses here from host-local
 ";
 
 /// Runs as the plugin of this name, with these arguments.

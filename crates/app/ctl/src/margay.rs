@@ -44,7 +44,7 @@ use clap::{CommandFactory, Parser};
 use serde_json::Value;
 use store::resources;
 
-use arguments::{Arguments, Node, Place, Structured, Verb};
+use arguments::{Arguments, Ipam, Node, Place, Structured, Verb};
 use failure::{BROKEN, DIFFERENT, Failure};
 use session::Session;
 use terminal::Terminal;
@@ -77,6 +77,24 @@ pub fn run(words: Vec<OsString>, parts: &'static [Part]) -> ExitCode {
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             let failure = failure.chosen_by(|| session::chosen_by(&place));
+            let _ = write!(io::stderr().lock(), "{failure}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}
+
+/// Runs as Calico's `calico-ipam -upgrade`, with the words behind that name.
+pub fn upgrade(words: impl Iterator<Item = OsString>) -> ExitCode {
+    let ended = match ipam::upgrade::arguments(words) {
+        Ok(arguments) => {
+            ipam::upgrade::run_named(Terminal::detect(), &Place::default(), &arguments)
+        }
+        Err(error) if !error.use_stderr() => return answered(&error),
+        Err(error) => Err(Failure::new(error.to_string().trim_start_matches("error: ").trim())),
+    };
+    match ended {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
             let _ = write!(io::stderr().lock(), "{failure}");
             ExitCode::from(BROKEN)
         }
@@ -136,6 +154,9 @@ fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
         Verb::Describe(other) => Err(elsewhere::describe(&other.words)),
         Verb::Edit(one) => edit::run(&Session::open(place)?, &one),
         Verb::Explain(other) => Err(elsewhere::explain(&other.words)),
+        Verb::Ipam(Ipam::Upgrade(arguments)) => {
+            return ipam::upgrade::run(terminal, place, &arguments);
+        }
         Verb::Ipam(ipam) => return ipam::run(&Session::open(place)?, &ipam),
         Verb::Sandboxes(arguments) => sandboxes::run(terminal, &arguments),
         Verb::Reconcile(arguments) => reconcile::run(terminal, &arguments),

@@ -186,7 +186,7 @@ fn read_version(configuration: &Value) -> Result<Version, Failure> {
 }
 
 /// A letter or digit, then letters, digits, underscores, dots and dashes.
-fn is_network_name(name: &str) -> bool {
+pub(crate) fn is_network_name(name: &str) -> bool {
     let mut characters = name.bytes();
     characters.next().is_some_and(|first| first.is_ascii_alphanumeric())
         && characters.all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'-'))

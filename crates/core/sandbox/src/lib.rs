@@ -16,5 +16,6 @@ pub mod netconf;
 pub mod reclaim;
 pub mod records;
 pub mod reserve;
+pub mod upgrade;
 pub mod version;
 pub mod wiring;

@@ -7,6 +7,7 @@ pub mod bounded;
 pub mod events;
 pub mod fault;
 pub mod file;
+pub mod host_local;
 pub mod journal;
 pub mod known;
 pub mod marks;

@@ -22,6 +22,7 @@ mod same_bytes;
 mod settings;
 mod status;
 mod terminal;
+mod upgrade;
 mod watch;
 
 // The members, the silent proxy and the certificates are those of the store's own suite.

@@ -438,6 +438,15 @@ pub(crate) enum Ipam {
     #[command(after_help = "Examples:\n  margay ipam who-had 10.65.0.7\n  \
         margay ipam who-had 10.65.0.7 --at 2026-11-16T07:00:00Z")]
     WhoHad(WhoHadArguments),
+    /// Move this node's addresses from the plugin host-local to calico-ipam
+    ///
+    /// Each address that host-local has given out is claimed for its container. Pods keep running,
+    /// new ones may come meanwhile, and nothing waits for it. It may end at any moment: the next
+    /// run goes on. Files of host-local go when everything is claimed and read back.
+    #[command(after_help = "Examples:\n  margay ipam upgrade --plan     what would be done\n  \
+        margay ipam upgrade --node n1\n  \
+        calico-ipam -upgrade           the same, as Calico's init container calls it")]
+    Upgrade(UpgradeArguments),
     /// Change the settings of address management
     #[command(after_help = "Examples:\n  margay ipam configure --strictaffinity=true")]
     Configure {
@@ -494,6 +503,41 @@ impl Default for Witnesses {
         let state_dir = named.map_or_else(|| STATE_DIR.into(), PathBuf::from);
         Self { all_nodes: false, agent: Agent::usual(), state_dir }
     }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct UpgradeArguments {
+    /// Show what would be done, and change nothing; exit code 1 if there is something to do
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Unlock the datastore first (datastoreReady), if Calico's own upgrade was killed and left it
+    /// locked
+    #[arg(long, conflicts_with = "plan")]
+    pub(crate) unlock: bool,
+    /// This node's name [default: KUBERNETES_NODE_NAME, NODENAME, /var/lib/calico/nodename, or the
+    /// host's name]
+    #[arg(long)]
+    pub(crate) node: Option<String>,
+    /// The network whose addresses move
+    #[arg(long, default_value = sandbox::upgrade::USUAL_NETWORK, value_name = "NAME")]
+    pub(crate) network: String,
+    /// Where host-local keeps its files, a folder for each network
+    #[arg(long, env = host::host_local::PLACE_VARIABLE, value_name = "DIR")]
+    #[arg(default_value = host::host_local::USUAL_PLACE, hide_env_values = true)]
+    #[arg(value_hint = clap::ValueHint::DirPath)]
+    pub(crate) networks_dir: PathBuf,
+    /// Where network configurations are [default: /host/etc/cni/net.d or /etc/cni/net.d]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) conf_dir: Option<PathBuf>,
+    /// Where Calico's upgrade removes programs from
+    #[arg(long, hide = true, default_value = "/host/opt/cni/bin", value_name = "DIR")]
+    pub(crate) bin_dir: PathBuf,
+    /// How long each step may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) timeout: u64,
+    #[command(flatten)]
+    pub(crate) format: Format,
 }
 
 #[derive(Args, Debug)]

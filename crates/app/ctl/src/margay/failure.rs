@@ -25,6 +25,7 @@ pub(crate) struct Failure {
     undo: Option<String>,
     is_closed_pipe: bool,
     is_of_store: bool,
+    is_fix: bool,
 }
 
 impl Failure {
@@ -48,6 +49,22 @@ impl Failure {
     /// What to do about it, as something that can be pasted where possible.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
+        self
+    }
+
+    /// The same, said as `fix:`: whoever looks after a node greps for it.
+    pub(crate) fn fix(self, fix: impl Into<String>) -> Self {
+        Self { is_fix: true, ..self.help(fix) }
+    }
+
+    /// Says `fix:` for the help that there is.
+    pub(crate) fn said_as_fix(self) -> Self {
+        Self { is_fix: true, ..self }
+    }
+
+    /// Adds how it came to that.
+    pub(crate) fn after(mut self, circumstances: &str) -> Self {
+        self.what = format!("{}; {circumstances}", self.what);
         self
     }
 
@@ -250,7 +267,8 @@ impl fmt::Display for Failure {
             writeln!(formatter, "{undo}")?;
         }
         if let Some(help) = &self.help {
-            writeln!(formatter, "help: {help}")?;
+            let label = if self.is_fix { "fix" } else { "help" };
+            writeln!(formatter, "{label}: {help}")?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ mod live;
 mod plan;
 mod release;
 mod repair;
+pub(super) mod upgrade;
 mod who_had;
 
 use std::io::{self, Write as _};
@@ -32,6 +33,8 @@ pub(crate) fn run(session: &Session, ipam: &Ipam) -> Result<u8, Failure> {
         Ipam::Show { show_configuration: true, format, .. } => show_settings(session, *format),
         Ipam::Show { show_blocks, format, .. } => show_usage(session, *show_blocks, *format),
         Ipam::Configure { .. } => configure(session, ipam),
+        // It may find nothing to do, and then asks no datastore.
+        Ipam::Upgrade(_) => Ok(true),
     };
     Ok(if is_fine? { 0 } else { DIFFERENT })
 }
