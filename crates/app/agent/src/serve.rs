@@ -246,13 +246,16 @@ fn wish(node: &Node, call: &Call, conf: &NetConf) -> Result<Wish, Failure> {
         })?),
         None => None,
     };
+    let mut avoid = node.addresses_in_use();
+    // What another address manager gave out here is in use, until it was moved into our records.
+    avoid.extend(host::host_local::addresses(&host::host_local::place()));
     Ok(Wish {
         ipv4: conf.assigns_ipv4(),
         ipv6: conf.assigns_ipv6(),
         pools4: conf.ipam.ipv4_pools.clone(),
         pools6: conf.ipam.ipv6_pools.clone(),
         address,
-        avoid: node.addresses_in_use(),
+        avoid,
     })
 }
 

@@ -20,4 +20,5 @@ mod node;
 mod outage;
 mod reserve;
 mod strangers;
+mod upgrade;
 mod upkeep;

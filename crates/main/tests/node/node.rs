@@ -117,6 +117,7 @@ impl Node {
     fn surround(&self, command: &mut Command) {
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("MARGAY_STATE_DIR", self.path("state"));
+        command.env("MARGAY_NETWORKS_DIR", self.path("networks"));
         command.env("MARGAY_RUN_DIR", self.path("run")).stdin(Stdio::null());
         match &self.etcd {
             Some(_) => command.env("ETCD_ENDPOINTS", etcd::ENDPOINT),
