@@ -89,8 +89,7 @@ impl Others {
                 let held = block.attribute(ordinal).and_then(|it| it.handle.clone());
                 let Some(handle) = held.filter(|it| gone.contains(it)) else { continue };
                 let Some(address) = block.address(ordinal) else { continue };
-                let sequences = &block.sequence_number_for_allocation;
-                let sequence = sequences.get(&ordinal.to_string()).copied();
+                let sequence = block.sequence_of(ordinal);
                 let sequence =
                     sequence.filter(|_| world.options.bug != Some(Bug::ReleaseWithoutSequence));
                 self.found.push(Release { address: address.to_string(), handle, sequence });

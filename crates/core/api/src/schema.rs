@@ -24,13 +24,14 @@ mod scalar;
 mod tables;
 mod time;
 
-pub use decode::{Mode, decode, decode_familiar, decode_regular};
+pub use decode::{Mode, decode, decode_familiar, decode_regular, tell_regular};
 pub use defaults::{apply_defaults, lacks_default};
 pub use familiar::{FamiliarItems, Met};
 pub use find::{go_path, lookup, lookup_in};
 pub use meta::OBJECT_META;
 pub use pool::STORED_BLOCK_AFFINITY;
 pub use tables::{has_crd, object_for};
+pub(crate) use time::in_utc;
 pub use time::utc;
 
 /// A JSON object with known fields.

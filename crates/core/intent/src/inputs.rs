@@ -112,14 +112,11 @@ impl Inputs {
     }
 
     fn keep(&mut self, key: &Key, path: &str, bytes: &[u8]) -> Result<Changed, Vec<String>> {
-        let stored = match value::parse(key, bytes) {
-            Ok(Stored::Json(value)) => value,
-            Ok(_) => return Ok(NOTHING),
-            Err(ValueError::Fields(problems)) => return Err(spoken(problems)),
-            Err(error) => return Err(vec![error.to_string()]),
-        };
         match key {
             Key::Resource(resource) => {
+                let Stored::Json(stored) = value::parse(key, bytes).map_err(told)? else {
+                    return Ok(NOTHING);
+                };
                 let ResourceKind::Api(kind) = resource.kind else { return Ok(NOTHING) };
                 let is_ours = matches!(
                     kind,
@@ -135,11 +132,14 @@ impl Inputs {
                 ))
             }
             Key::Block { cidr } => {
-                let block = Block::decode(&stored).map_err(spoken)?;
+                let block = Block::read(bytes).map_err(told)?;
                 Ok(self.keep_block(*cidr, block))
             }
-            Key::BlockAffinity(affinity) if affinity.owner_type == AffinityType::Host => {
-                let state = Affinity::decode(&stored).map_err(spoken)?.state;
+            Key::BlockAffinity(affinity) => {
+                let state = Affinity::read(bytes).map_err(told)?.state;
+                if affinity.owner_type != AffinityType::Host {
+                    return Ok(NOTHING);
+                }
                 match state == AffinityState::Confirmed {
                     true => {
                         let owners = self.owners.entry(affinity.cidr).or_default();
@@ -149,7 +149,7 @@ impl Inputs {
                 }
                 Ok(ROUTES)
             }
-            _ => Ok(NOTHING),
+            _ => value::parse(key, bytes).map(|_| NOTHING).map_err(told),
         }
     }
 
@@ -276,6 +276,13 @@ impl Inputs {
             }
             _ => NOTHING,
         }
+    }
+}
+
+fn told(error: ValueError) -> Vec<String> {
+    match error {
+        ValueError::Fields(problems) => spoken(problems),
+        error => vec![error.to_string()],
     }
 }
 

@@ -120,8 +120,7 @@ impl Inputs {
                 let is_reserved = RESERVED.iter().any(|it| handle.starts_with(it));
                 let is_kept = used.contains(&address) || handles.contains(handle);
                 if is_ours && !is_reserved && !is_kept && *handle != reserve {
-                    let sequences = &block.sequence_number_for_allocation;
-                    let sequence = sequences.get(&ordinal.to_string()).copied();
+                    let sequence = block.sequence_of(ordinal);
                     unused.entry(handle.clone()).or_default().insert(address, sequence);
                 }
             }

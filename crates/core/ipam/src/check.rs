@@ -8,6 +8,7 @@
 
 mod affinities;
 mod endpoint;
+mod handle;
 mod handles;
 mod held;
 mod inventory;
@@ -18,7 +19,6 @@ mod users;
 mod verdict;
 mod witness;
 
-pub use endpoint::Endpoint;
 pub use held::HeldAddress;
 pub use inventory::{Inventory, endpoints_prefix, prefixes};
 pub use live::{Live, Sandbox};

@@ -23,9 +23,7 @@ impl Planner<'_> {
             Ok(None) | Err(Stop::Failed(_)) => return Ok(None),
             Err(Stop::Pause(pause)) => return Err(pause),
         };
-        let ordinal = block.ordinal(address).map(|ordinal| ordinal.to_string());
-        let numbers = &block.sequence_number_for_allocation;
-        Ok(ordinal.and_then(|ordinal| numbers.get(&ordinal).copied()))
+        Ok(block.ordinal(address).and_then(|ordinal| block.sequence_of(ordinal)))
     }
 
     /// The addresses that a handle holds.

@@ -97,9 +97,7 @@ impl Planner<'_> {
         if is_changed {
             self.write_block(cidr, &mut block)?;
         }
-        let sequences = &block.sequence_number_for_allocation;
-        let sequence = sequences.get(&ordinal.to_string()).copied();
-        Ok(Reclaimed { lost, sequence })
+        Ok(Reclaimed { lost, sequence: block.sequence_of(ordinal) })
     }
 
     /// Whether the claim on a block had to be written. A block of another node stays its own.

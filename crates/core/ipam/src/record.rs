@@ -37,21 +37,24 @@ impl Parsed {
             None => Key::parse(path),
         };
         let Some(key) = key else { return Self::Other };
-        let json = match value::parse(&key, bytes) {
-            Ok(Stored::Json(json)) => json,
-            Ok(_) => return Self::Other,
-            Err(ValueError::NotJson(why)) => return Self::Unreadable(why),
-            Err(error) => return Self::Unreadable(error.to_string()),
-        };
         let read = match &key {
-            Key::Block { .. } => Block::decode(&json).map(Self::Block),
-            Key::BlockAffinity(_) => Affinity::decode(&json).map(Self::Affinity),
-            Key::IpamHandle { .. } => Handle::decode(&json).map(Self::Handle),
-            Key::IpamConfig => IpamConfig::decode(&json).map(Self::Settings),
-            Key::Resource(resource) => return Self::resource(resource, &json),
-            _ => Ok(Self::Other),
+            Key::Block { .. } => Block::read(bytes).map(Self::Block),
+            Key::BlockAffinity(_) => Affinity::read(bytes).map(Self::Affinity),
+            Key::IpamHandle { .. } => Handle::read(bytes).map(Self::Handle),
+            key => value::parse(key, bytes).and_then(|stored| match (key, stored) {
+                (Key::IpamConfig, Stored::Json(json)) => {
+                    IpamConfig::decode(&json).map(Self::Settings).map_err(ValueError::Fields)
+                }
+                (Key::Resource(resource), Stored::Json(json)) => {
+                    Ok(Self::resource(resource, &json))
+                }
+                _ => Ok(Self::Other),
+            }),
         };
-        read.unwrap_or_else(|problems| Self::Unreadable(ValueError::Fields(problems).to_string()))
+        read.unwrap_or_else(|error| match error {
+            ValueError::NotJson(why) => Self::Unreadable(why),
+            error => Self::Unreadable(error.to_string()),
+        })
     }
 
     fn resource(key: &ResourceKey, object: &Value) -> Self {

@@ -210,8 +210,7 @@ impl Planner<'_> {
 /// The handle to let go of, or none if nobody holds the address; an error if somebody else does.
 fn check(block: &Block, address: IpAddr, wanted: &Release) -> Result<Option<String>, Error> {
     let ordinal = block.ordinal(address).ok_or(Error::NotInBlock { address, cidr: block.cidr })?;
-    let sequences = &block.sequence_number_for_allocation;
-    let stored = sequences.get(&ordinal.to_string()).copied().unwrap_or(0);
+    let stored = block.sequence_of(ordinal).unwrap_or(0);
     if let Some(given) = wanted.sequence.filter(|given| *given != stored) {
         return Err(Error::OtherSequence { address, given, stored });
     }

@@ -9,9 +9,7 @@ mod mend;
 
 use std::collections::BTreeMap;
 
-use api::keys::Key;
 use api::keys::ipam::{Affinity, AffinityState, Handle};
-use api::keys::value::{self, Stored};
 use net::Cidr;
 use serde_json::Value;
 
@@ -206,10 +204,7 @@ impl<E> Planner<'_, '_, E> {
             }
             ClaimVerdict::Confirm => {
                 unit.notes.push(format!("{owner} claims {cidr}"));
-                let stored = now.as_ref().and_then(|(bytes, _)| {
-                    let json = parsed(&Key::BlockAffinity(claim.clone()), bytes)?;
-                    Affinity::decode(&json).ok()
-                });
+                let stored = now.as_ref().and_then(|(bytes, _)| Affinity::read(bytes).ok());
                 let mut affinity = stored.unwrap_or_default();
                 (affinity.state, affinity.deleted) = (AffinityState::Confirmed, false);
                 Some(bytes(&affinity.encode()))
@@ -223,21 +218,21 @@ impl<E> Planner<'_, '_, E> {
         let judgement = self.judgement;
         for (id, verdict) in &judgement.handles {
             let key = format!("{HANDLES}{id}");
-            let facts = judgement.inventory.handles.get(id.as_str());
+            let facts = judgement.inventory.handles.get(id);
             let Some(now) = self.current(&key, facts.map(|it| it.revision))? else { continue };
             let mut unit = Unit::default();
             let after = match verdict {
                 HandleVerdict::Remove => {
                     unit.notes.push(format!("handle {id} is removed: it holds nothing"));
                     // An assignment that is under way counts first and holds then.
-                    let blocks = facts.into_iter().flat_map(|it| &it.blocks);
+                    let blocks = facts.into_iter().flat_map(|it| it.blocks());
                     unit.rests_on.extend(blocks.map(|(cidr, _)| block_key(*cidr)));
                     None
                 }
                 HandleVerdict::Count(blocks) => {
                     let count: i64 = blocks.values().sum();
                     unit.notes.push(format!("handle {id} counts {count}"));
-                    Some(bytes(&counted(id, now.as_ref(), blocks).encode()))
+                    Some(bytes(&counted(now.as_ref(), blocks).encode()))
                 }
             };
             unit.changes.push(change(key, now, after));
@@ -247,21 +242,11 @@ impl<E> Planner<'_, '_, E> {
     }
 }
 
-fn counted(id: &str, now: Option<&(Vec<u8>, i64)>, blocks: &BTreeMap<String, i64>) -> Handle {
-    let stored = now.and_then(|(bytes, _)| {
-        let json = parsed(&Key::IpamHandle { id: id.to_owned() }, bytes)?;
-        Handle::decode(&json).ok()
-    });
+fn counted(now: Option<&(Vec<u8>, i64)>, blocks: &BTreeMap<String, i64>) -> Handle {
+    let stored = now.and_then(|(bytes, _)| Handle::read(bytes).ok());
     let mut handle = stored.unwrap_or_else(|| Handle::new(BTreeMap::new()));
     (handle.blocks, handle.deleted) = (blocks.clone(), false);
     handle
-}
-
-fn parsed(key: &Key, bytes: &[u8]) -> Option<Value> {
-    match value::parse(key, bytes) {
-        Ok(Stored::Json(json)) => Some(json),
-        _ => None,
-    }
 }
 
 fn bytes(json: &Value) -> Vec<u8> {

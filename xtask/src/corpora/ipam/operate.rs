@@ -279,8 +279,7 @@ fn sequence_of(bench: &Bench, address: &str) -> anyhow::Result<u64> {
         let value = serde_json::from_str(entry[1].as_str().unwrap_or_default())?;
         let Ok(block) = Block::decode(&value) else { continue };
         if let Some(ordinal) = block.ordinal(address) {
-            let sequences = &block.sequence_number_for_allocation;
-            return Ok(sequences.get(&ordinal.to_string()).copied().unwrap_or_default());
+            return Ok(block.sequence_of(ordinal).unwrap_or_default());
         }
     }
     Ok(0)

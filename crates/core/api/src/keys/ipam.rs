@@ -8,12 +8,16 @@
 mod block;
 mod fields;
 mod labels;
+mod regular;
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::tables;
+use super::value::{ValueError, parse_by};
 use crate::Problem;
+use crate::schema::Object;
 pub(super) use fields::wrong;
 use fields::{Fields, Unknown};
 
@@ -34,6 +38,11 @@ impl Handle {
     /// The addresses of a workload in these blocks.
     pub fn new(blocks: BTreeMap<String, i64>) -> Self {
         Self { blocks, ..Self::default() }
+    }
+
+    /// Reads stored bytes.
+    pub fn read(bytes: &[u8]) -> Result<Self, ValueError> {
+        regular::handle(bytes).map_or_else(|| read(&tables::HANDLE, bytes, Self::decode), Ok)
     }
 
     /// Reads a canonical value.
@@ -109,6 +118,14 @@ impl Affinity {
     /// A claim in this state.
     pub fn new(state: AffinityState) -> Self {
         Self { state, ..Self::default() }
+    }
+
+    /// Reads stored bytes. Very old versions stored nothing.
+    pub fn read(bytes: &[u8]) -> Result<Self, ValueError> {
+        if bytes.is_empty() {
+            return Ok(Self::default());
+        }
+        regular::affinity(bytes).map_or_else(|| read(&tables::AFFINITY, bytes, Self::decode), Ok)
     }
 
     /// Reads a canonical value.
@@ -198,6 +215,15 @@ impl IpamConfig {
             ("ipCooldownSeconds", number(self.cooldown_seconds)),
         ])
     }
+}
+
+/// The long way from stored bytes to what they say.
+fn read<T>(
+    table: &'static Object,
+    bytes: &[u8],
+    decode: fn(&Value) -> Result<T, Vec<Problem>>,
+) -> Result<T, ValueError> {
+    decode(&parse_by(table, bytes)?).map_err(ValueError::Fields)
 }
 
 #[cfg(test)]

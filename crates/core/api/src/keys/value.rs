@@ -122,11 +122,7 @@ pub fn parse(key: &Key, raw: &[u8]) -> Result<Stored, ValueError> {
         Form::Json(table) => (table, json(text)?),
         Form::Only(table) => (table, Map::from_iter([(ONLY.to_owned(), json(text)?)]).into()),
     };
-    let (mut value, mut problems) = schema::decode(table, value, Mode::Stored);
-    problems.extend(scalars::settle(table, &mut value));
-    if !problems.is_empty() {
-        return Err(ValueError::Fields(problems));
-    }
+    let mut value = settled(table, value)?;
     match (key, form(key)) {
         (_, Form::Only(_)) => {
             Ok(Stored::Json(value.get_mut(ONLY).map(Value::take).unwrap_or_default()))
@@ -134,6 +130,18 @@ pub fn parse(key: &Key, raw: &[u8]) -> Result<Stored, ValueError> {
         (Key::LegacyPolicy { tier, .. }, _) => Ok(Stored::Json(with_tier(value, tier))),
         _ => Ok(Stored::Json(value)),
     }
+}
+
+/// Reads bytes in the form in which they are stored, by their table.
+pub(super) fn parse_by(table: &'static Object, raw: &[u8]) -> Result<Value, ValueError> {
+    let text = std::str::from_utf8(raw).map_err(|_| ValueError::NotText)?;
+    settled(table, json(text)?)
+}
+
+fn settled(table: &'static Object, value: Value) -> Result<Value, ValueError> {
+    let (mut value, mut problems) = schema::decode(table, value, Mode::Stored);
+    problems.extend(scalars::settle(table, &mut value));
+    if problems.is_empty() { Ok(value) } else { Err(ValueError::Fields(problems)) }
 }
 
 /// Reads the bytes under a key as Calico reads them: fields it does not know are gone, and

@@ -50,6 +50,18 @@ pub fn decode_regular(
     regular::read(object, text, spec_fields)
 }
 
+/// As [`decode_regular`], without a value: `tell` is handed the texts of the object's fields and of
+/// those of the objects in it, each by the field of the object that it lies in (empty for one of
+/// the outermost) and its own; of a list every item, of a map nothing. `false` if the text is not
+/// regular; what was told before counts for nothing then.
+pub fn tell_regular(
+    object: &'static Object,
+    text: &[u8],
+    tell: &mut dyn FnMut(&'static str, &'static str, &str),
+) -> bool {
+    regular::tell(object, text, tell)
+}
+
 /// As [`decode_regular`] of the whole text, which is read less closely where it is familiar: with
 /// `keeps_items` familiar items are decoded, but were judged before; else `null` stands for them.
 pub fn decode_familiar(

@@ -1,7 +1,7 @@
 //! RFC 3339 times, as Kubernetes reads and writes them.
 
 /// The time in UTC and whole seconds, or `None` when the text is no RFC 3339 time.
-pub(super) fn in_utc(text: &str) -> Option<String> {
+pub(crate) fn in_utc(text: &str) -> Option<String> {
     let number =
         |from: usize, to: usize| -> Option<i64> { net::parse_decimal(text.get(from..to)?) };
     let separators = [(4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":")];

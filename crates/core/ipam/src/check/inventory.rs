@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::Kind;
-use api::keys::ipam::{Affinity, AffinityState, Handle};
+use api::keys::ipam::{Affinity, AffinityState};
 use api::keys::value::{self, Stored};
-use api::keys::{BlockAffinityKey, Key, ResourceKind};
+use api::keys::{BlockAffinityKey, Key, ResourceKey, ResourceKind};
 use net::Cidr;
 
-use super::endpoint::{self, Endpoint};
+use super::endpoint::{self, Endpoint, Tail, Texts};
+use super::handle::{HandleFacts, Handles};
 use super::live::Live;
 use super::stock::Stock;
 use crate::Pool;
@@ -18,7 +19,9 @@ use crate::record::{block_key, kind_prefix};
 
 const ROOT: &str = "/calico/ipam/v2/";
 const HANDLES: &str = "/calico/ipam/v2/handle/";
-const SETTINGS: &str = "/calico/ipam/v2/config";
+const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
+/// What stands before the node in the handle of its reserve.
+pub(crate) const RESERVE: &str = "margay-reserve";
 
 /// Where the records of addresses lie, in the order in which they are to be read: what lives is
 /// read after what is held, so that whatever came in between is seen to live.
@@ -29,20 +32,7 @@ pub fn prefixes() -> Vec<String> {
 
 /// Where the workload endpoints lie.
 pub fn endpoints_prefix() -> String {
-    kind_prefix(Kind::WorkloadEndpoint)
-}
-
-/// What a handle says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HandleFacts {
-    pub(crate) revision: i64,
-    /// How many addresses it has in which block.
-    pub(crate) blocks: Box<[(Cidr, i64)]>,
-    /// What it names in the place of blocks and is none.
-    pub(crate) odd: Box<[String]>,
-    pub(crate) is_deleted: bool,
-    /// Why it cannot be read.
-    pub(crate) unreadable: Option<Box<str>>,
+    ENDPOINTS.to_owned()
 }
 
 /// What a claim on a block says.
@@ -66,7 +56,7 @@ impl ClaimFacts {
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     pub(crate) blocks: BTreeMap<Cidr, Stock>,
-    pub(crate) handles: BTreeMap<Arc<str>, HandleFacts>,
+    pub(crate) handles: Handles,
     pub(crate) claims: BTreeMap<String, ClaimFacts>,
     pub(crate) pools: Vec<Pool>,
     /// Tunnel addresses by node.
@@ -76,6 +66,36 @@ pub struct Inventory {
     pub(crate) unreadable: BTreeMap<String, String>,
     pub(crate) live: Option<Live>,
     words: BTreeSet<Arc<str>>,
+    /// What stands before the container in some handles.
+    networks: BTreeSet<Box<str>>,
+}
+
+/// So many networks are looked through for the handle of a container.
+const NETWORKS_MAX: usize = 4;
+
+impl Texts for Inventory {
+    fn word(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.words.get(text) {
+            return known.clone();
+        }
+        let word: Arc<str> = text.into();
+        self.words.insert(word.clone());
+        word
+    }
+
+    fn handle(&mut self, id: &str) -> Arc<str> {
+        self.handles.name(id)
+    }
+
+    fn container(&mut self, text: &str) -> Tail {
+        let mut id = String::with_capacity(text.len() + 32);
+        let handle = self.networks.iter().find_map(|network| {
+            id.clear();
+            id.extend([network, ".", text]);
+            self.handles.named(&id)
+        });
+        handle.map_or_else(|| text.into(), |handle| Tail::of(handle, text.len()))
+    }
 }
 
 impl Inventory {
@@ -85,28 +105,22 @@ impl Inventory {
         if let Some(id) = key.strip_prefix(HANDLES) {
             return self.absorb_handle(id, bytes, revision);
         }
-        if key == SETTINGS || is_host(key) {
-            return;
-        }
-        match Key::parse(key) {
+        match endpoint_at(key).or_else(|| Key::parse(key)) {
+            // That a node takes part, and the settings, say nothing of addresses.
+            Some(Key::IpamHost { .. } | Key::IpamConfig) => {}
             Some(Key::Block { cidr }) if block_key(cidr) == key => {
-                let mut words = std::mem::take(&mut self.words);
-                let stock = Stock::read(cidr, bytes, revision, &mut |it| intern(&mut words, it));
-                self.words = words;
+                let stock = Stock::read(cidr, bytes, revision, self);
                 self.blocks.insert(cidr, stock);
             }
             Some(Key::BlockAffinity(claim)) => self.absorb_claim(key, claim, bytes, revision),
             Some(Key::Resource(resource)) => match resource.kind {
                 ResourceKind::Api(Kind::WorkloadEndpoint) => {
-                    let mut words = std::mem::take(&mut self.words);
-                    let read = Endpoint::read(&resource, bytes, &mut |it| intern(&mut words, it));
-                    self.words = words;
-                    match read {
+                    match Endpoint::read(&resource, bytes, self) {
                         Ok(endpoint) => self.endpoints.push(endpoint),
                         Err(why) => drop(self.unreadable.insert(key.to_owned(), why)),
                     }
                 }
-                ResourceKind::Api(kind) => self.absorb_object(key, kind, &resource.name, bytes),
+                ResourceKind::Api(kind) => self.absorb_object(key, kind, resource, bytes),
                 _ => {}
             },
             _ if key.starts_with(ROOT) => {
@@ -143,69 +157,46 @@ impl Inventory {
     }
 
     fn absorb_handle(&mut self, id: &str, bytes: &[u8], revision: i64) {
-        let key = Key::IpamHandle { id: id.to_owned() };
-        let read = match value::parse(&key, bytes) {
-            Ok(Stored::Json(json)) => Handle::decode(&json)
-                .map_err(|problems| problems.first().map(ToString::to_string).unwrap_or_default()),
-            Ok(_) => Err("not an object".to_owned()),
-            Err(error) => Err(error.to_string()),
-        };
-        let facts = match read {
-            Ok(handle) => {
-                let (mut blocks, mut odd) = (Vec::new(), Vec::new());
-                for (text, count) in handle.blocks {
-                    match text.parse::<Cidr>() {
-                        Ok(cidr) if cidr.to_string() == text => blocks.push((cidr, count)),
-                        _ => odd.push(text),
-                    }
-                }
-                let (blocks, odd) = (blocks.into(), odd.into());
-                HandleFacts { revision, blocks, odd, is_deleted: handle.deleted, unreadable: None }
-            }
-            Err(why) => {
-                HandleFacts { revision, unreadable: Some(why.into()), ..HandleFacts::default() }
-            }
-        };
-        let id = intern(&mut self.words, id);
+        let facts = HandleFacts::read(bytes, revision);
+        if let Some((network, _)) = id.rsplit_once('.').filter(|it| it.0 != RESERVE)
+            && !self.networks.contains(network)
+            && self.networks.len() < NETWORKS_MAX
+        {
+            self.networks.insert(network.into());
+        }
         self.handles.insert(id, facts);
     }
 
     fn absorb_claim(&mut self, key: &str, claim: BlockAffinityKey, bytes: &[u8], revision: i64) {
-        let read = match value::parse(&Key::BlockAffinity(claim.clone()), bytes) {
-            Ok(Stored::Json(json)) => Affinity::decode(&json)
-                .map_err(|problems| problems.first().map(ToString::to_string).unwrap_or_default()),
-            Ok(_) => Err("not an object".to_owned()),
-            Err(error) => Err(error.to_string()),
-        };
-        let (affinity, unreadable) = match read {
+        let (affinity, unreadable) = match Affinity::read(bytes) {
             Ok(affinity) => (affinity, None),
-            Err(why) => (Affinity::default(), Some(why)),
+            Err(why) => (Affinity::default(), Some(why.to_string())),
         };
         let (state, is_deleted) = (affinity.state, affinity.deleted);
         let facts = ClaimFacts { key: claim, revision, state, is_deleted, unreadable };
         self.claims.insert(key.to_owned(), facts);
     }
 
-    fn absorb_object(&mut self, key: &str, kind: Kind, name: &str, bytes: &[u8]) {
-        let parsed = Key::parse(key).map(|key| value::parse(&key, bytes));
-        let object = match parsed {
-            Some(Ok(Stored::Json(object))) => object,
-            Some(Err(error)) => {
+    fn absorb_object(&mut self, key: &str, kind: Kind, resource: ResourceKey, bytes: &[u8]) {
+        let name = resource.name.clone();
+        let object = match value::parse(&Key::Resource(resource), bytes) {
+            Ok(Stored::Json(object)) => object,
+            Err(error) => {
                 self.unreadable.insert(key.to_owned(), error.to_string());
                 // That it is there is known all the same.
                 if kind == Kind::Node {
-                    self.nodes.insert(name.to_owned(), Vec::new());
+                    self.nodes.insert(name, Vec::new());
                 }
                 return;
             }
             _ => return,
         };
         match kind {
-            Kind::IpPool => match Pool::read(name, &object) {
+            Kind::IpPool => match Pool::read(&name, &object) {
                 Ok(pool) => self.pools.push(pool),
                 Err(why) => drop(self.unreadable.insert(key.to_owned(), why)),
             },
-            Kind::Node => drop(self.nodes.insert(name.to_owned(), endpoint::tunnels(&object))),
+            Kind::Node => drop(self.nodes.insert(name, endpoint::tunnels(&object))),
             _ => {}
         }
     }
@@ -223,16 +214,14 @@ impl Inventory {
     }
 }
 
-/// `/calico/ipam/v2/host/NAME`: that a node takes part; nothing more is under it.
-fn is_host(key: &str) -> bool {
-    matches!(Key::parse(key), Some(Key::IpamHost { .. }))
-}
-
-fn intern(words: &mut BTreeSet<Arc<str>>, word: &str) -> Arc<str> {
-    if let Some(known) = words.get(word) {
-        return known.clone();
-    }
-    let word: Arc<str> = word.into();
-    words.insert(word.clone());
-    word
+/// The key of an endpoint in whose path nothing is escaped, as nearly all are.
+fn endpoint_at(path: &str) -> Option<Key> {
+    let (namespace, name) = path.strip_prefix(ENDPOINTS)?.split_once('/')?;
+    let is_plain = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+    let key = || ResourceKey {
+        kind: Kind::WorkloadEndpoint.into(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    (is_plain && !path.contains('%')).then(key).map(Key::Resource)
 }

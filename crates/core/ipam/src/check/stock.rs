@@ -1,15 +1,13 @@
 //! What a block says: who holds which of its addresses, and what is wrong with it by itself.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::keys::Key;
 use api::keys::ipam::{Attribute, Block};
-use api::keys::value::{self, Stored};
 use net::Cidr;
 use serde_json::{Map, Value};
 
 use super::Class;
+use super::endpoint::Texts;
 use crate::Moment;
 use crate::block::settled;
 
@@ -28,6 +26,34 @@ pub(crate) enum Purpose {
     Reserve,
 }
 
+/// A time as Go prints it, to the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Since {
+    digits: [u8; 19],
+    is_utc: bool,
+}
+
+impl Since {
+    /// None for a text that is too short for a time.
+    fn read(text: &str) -> Option<Self> {
+        let digits = text.get(..19)?.as_bytes().try_into().ok()?;
+        Some(Self { digits, is_utc: text.contains("+0000") || text.ends_with('Z') })
+    }
+
+    /// As it is written, without the zone.
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.digits).unwrap_or_default()
+    }
+
+    /// Whether it is so late that what belongs to it may still be on its way. A time of a zone
+    /// that is not known may be a day off.
+    pub(crate) fn is_fresh(&self, now: Moment, seconds: i64) -> bool {
+        const DAY: i64 = 86_400;
+        let margin = if self.is_utc { 0 } else { DAY };
+        self.text().replacen(' ', "T", 1) + "Z" > now.text_before(seconds.saturating_add(margin))
+    }
+}
+
 /// Who holds an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
@@ -35,9 +61,9 @@ pub(crate) struct Holder {
     pub(crate) handle: Option<Arc<str>>,
     pub(crate) node: Option<Arc<str>>,
     /// `NAMESPACE/POD`.
-    pub(crate) pod: Option<Arc<str>>,
-    /// When it was given, as it is written.
-    pub(crate) since: Option<Arc<str>>,
+    pub(crate) pod: Option<Box<str>>,
+    /// When it was given.
+    pub(crate) since: Option<Since>,
     pub(crate) purpose: Purpose,
     /// It was let go and rests.
     pub(crate) is_cooling: bool,
@@ -52,16 +78,10 @@ impl Holder {
     pub(crate) fn settled_handle(&self) -> Option<&str> {
         self.handle.as_deref().map(settled).filter(|handle| !handle.is_empty())
     }
-}
 
-impl Holder {
     /// The handle that counts the address; what Windows keeps is counted by none.
-    pub(crate) fn counted_handle(&self) -> Option<Arc<str>> {
-        let settled = self.settled_handle().filter(|_| self.purpose != Purpose::Windows)?;
-        match &self.handle {
-            Some(written) if written.len() == settled.len() => Some(written.clone()),
-            _ => Some(Arc::from(settled)),
-        }
+    pub(crate) fn counted_handle(&self) -> Option<&str> {
+        self.settled_handle().filter(|_| self.purpose != Purpose::Windows)
     }
 }
 
@@ -98,12 +118,7 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    pub(crate) fn read(
-        cidr: Cidr,
-        bytes: &[u8],
-        revision: i64,
-        word: &mut dyn FnMut(&str) -> Arc<str>,
-    ) -> Self {
+    pub(crate) fn read(cidr: Cidr, bytes: &[u8], revision: i64, texts: &mut dyn Texts) -> Self {
         let mut stock = Self {
             cidr,
             revision,
@@ -123,9 +138,10 @@ impl Stock {
         for note in notes {
             stock.fault(Class::Unreadable, None, note);
         }
-        stock.owner = block.affinity.as_deref().filter(|it| !it.is_empty()).map(&mut *word);
+        stock.owner =
+            block.affinity.as_deref().filter(|it| !it.is_empty()).map(|it| texts.word(it));
         stock.look_at_fields(&block);
-        stock.look_at_slots(&block, word);
+        stock.look_at_slots(&block, texts);
         stock
     }
 
@@ -152,7 +168,7 @@ impl Stock {
         }
     }
 
-    fn look_at_slots(&mut self, block: &Block, word: &mut dyn FnMut(&str) -> Arc<str>) {
+    fn look_at_slots(&mut self, block: &Block, texts: &mut dyn Texts) {
         let size = usize::try_from(block.size()).unwrap_or(usize::MAX);
         let count = block.allocations.len();
         if count != size {
@@ -160,18 +176,19 @@ impl Stock {
             self.fault(Class::BadIndex, None, text);
         }
         let listed = self.look_at_free_list(block, size);
-        let mut used = BTreeSet::new();
-        for ordinal in 0..size {
-            let (index, is_free) = (block.allocations.get(ordinal), listed.contains(&ordinal));
+        let mut used = vec![false; block.attributes.len()];
+        for (ordinal, is_free) in listed.into_iter().enumerate() {
+            let index = block.allocations.get(ordinal);
             match (index.copied().flatten(), block.attribute(ordinal)) {
                 (Some(index), Some(attribute)) => {
-                    used.insert(index);
+                    let used = usize::try_from(index).ok().and_then(|it| used.get_mut(it));
+                    used.into_iter().for_each(|is_used| *is_used = true);
                     if is_free {
                         let text = "it is allocated, and in the list of free addresses";
                         self.fault(Class::AllocatedAndFree, Some(ordinal), text);
                     }
                     self.look_at_sequence(block, ordinal, attribute);
-                    self.slots.push((ordinal, Slot::Held(holder(attribute, is_free, word))));
+                    self.slots.push((ordinal, Slot::Held(holder(attribute, is_free, texts))));
                 }
                 (Some(index), None) => {
                     let n = block.attributes.len();
@@ -187,17 +204,16 @@ impl Stock {
                 (None, _) => {}
             }
         }
-        for index in (0..block.attributes.len())
-            .filter(|it| i64::try_from(*it).is_ok_and(|it| !used.contains(&it)))
-        {
-            let handle = block.attributes[index].handle.as_deref().unwrap_or("nobody");
+        self.slots.shrink_to_fit();
+        let unused = block.attributes.iter().zip(used).enumerate();
+        for (index, (attribute, _)) in unused.filter(|(_, (_, is_used))| !is_used) {
+            let handle = attribute.handle.as_deref().unwrap_or("nobody");
             let text = format!("attributes[{index}]: {handle} holds no address there");
             self.fault(Class::UnreferencedAttribute, None, text);
         }
         let numbers = block.sequence_number_for_allocation.iter();
-        let held: BTreeSet<usize> = self.slots.iter().map(|(ordinal, _)| *ordinal).collect();
         for (ordinal, number) in numbers {
-            if !ordinal.parse().is_ok_and(|ordinal: usize| held.contains(&ordinal)) {
+            if !ordinal.parse().is_ok_and(|ordinal| self.slot(ordinal).is_some()) {
                 let text = format!("sequenceNumberForAllocation: {ordinal} is not held");
                 self.fault(Class::WrongField, None, text);
             } else if *number > block.sequence_number {
@@ -207,20 +223,21 @@ impl Stock {
         }
     }
 
-    /// The places that are listed as free and could be.
-    fn look_at_free_list(&mut self, block: &Block, size: usize) -> BTreeSet<usize> {
-        let mut listed = BTreeSet::new();
+    /// Of every place, whether it is listed as free.
+    fn look_at_free_list(&mut self, block: &Block, size: usize) -> Vec<bool> {
+        let mut listed = vec![false; size];
         for entry in &block.unallocated {
-            match usize::try_from(*entry).ok().filter(|ordinal| *ordinal < size) {
+            let ordinal = usize::try_from(*entry).ok();
+            match ordinal.and_then(|ordinal| Some((ordinal, listed.get_mut(ordinal)?))) {
                 None => {
                     let text = format!("unallocated: it has no address {entry}");
                     self.fault(Class::BadIndex, None, text);
                 }
-                Some(ordinal) if !listed.insert(ordinal) => {
+                Some((ordinal, true)) => {
                     let text = "it is in the list of free addresses twice";
                     self.fault(Class::AllocatedAndFree, Some(ordinal), text);
                 }
-                Some(_) => {}
+                Some((_, is_listed)) => *is_listed = true,
             }
         }
         listed
@@ -231,7 +248,7 @@ impl Stock {
         let numbers = &block.sequence_number_for_allocation;
         let is_old = block.sequence_number == 0 && numbers.is_empty();
         let is_windows = purpose(attribute) == Purpose::Windows;
-        if !is_old && !is_windows && !numbers.contains_key(&ordinal.to_string()) {
+        if !is_old && !is_windows && block.sequence_of(ordinal).is_none() {
             let text = "it is held without a sequence number";
             self.fault(Class::WrongField, Some(ordinal), text);
         }
@@ -259,15 +276,7 @@ impl Stock {
     }
 }
 
-fn holder(
-    attribute: &Attribute,
-    is_listed_free: bool,
-    word: &mut dyn FnMut(&str) -> Arc<str>,
-) -> Holder {
-    let mut text = |name: &str| {
-        attribute.active_owner.get(name).filter(|it| !it.is_empty()).map(|it| word(it))
-    };
-    let (node, since) = (text("node"), text("timestamp"));
+fn holder(attribute: &Attribute, is_listed_free: bool, texts: &mut dyn Texts) -> Holder {
     let owner = &attribute.active_owner;
     let part = |name: &str| owner.get(name).map(String::as_str);
     let pod = match (part("namespace"), part("pod")) {
@@ -277,10 +286,10 @@ fn holder(
         }
     };
     Holder {
-        handle: attribute.handle.as_deref().map(&mut *word),
-        node,
-        pod: pod.map(Arc::from),
-        since,
+        handle: attribute.handle.as_deref().map(|it| texts.handle(it)),
+        node: part("node").filter(|it| !it.is_empty()).map(|it| texts.word(it)),
+        pod: pod.map(Into::into),
+        since: part("timestamp").and_then(Since::read),
         purpose: purpose(attribute),
         is_cooling: attribute.released_at.is_some(),
         is_machine: owner.contains_key("vmi-name"),
@@ -313,18 +322,6 @@ pub(crate) fn is_time(text: &str) -> bool {
         })
 }
 
-/// Whether something was given so lately that what belongs to it may still be on its way. Times
-/// are as Go prints them, in any zone.
-pub(crate) fn is_fresh(since: Option<&str>, now: Moment, seconds: i64) -> bool {
-    let Some(since) = since.and_then(|since| since.get(..19).map(|time| (time, since))) else {
-        return false;
-    };
-    const DAY: i64 = 86_400;
-    let (time, whole) = since;
-    let margin = if whole.contains("+0000") || whole.ends_with('Z') { 0 } else { DAY };
-    time.replacen(' ', "T", 1) + "Z" > now.text_before(seconds.saturating_add(margin))
-}
-
 /// Reads as much of a block as can be, and says what had to be left out. The key says which
 /// addresses it has.
 pub(crate) fn salvage(cidr: Cidr, bytes: &[u8]) -> Result<(Block, Vec<String>), String> {
@@ -332,13 +329,9 @@ pub(crate) fn salvage(cidr: Cidr, bytes: &[u8]) -> Result<(Block, Vec<String>), 
         return Err(format!("no block has as many addresses as {cidr}"));
     }
     let mut notes = Vec::new();
-    let whole = match value::parse(&Key::Block { cidr }, bytes) {
-        Ok(Stored::Json(json)) => Block::decode(&json).ok(),
-        _ => None,
-    };
-    let mut block = match whole {
-        Some(block) => block,
-        None => {
+    let mut block = match Block::read(bytes) {
+        Ok(block) => block,
+        Err(_) => {
             let json = text::json::parse(bytes).map_err(|error| error.to_string())?;
             let Value::Object(mut fields) = json else { return Err("not an object".to_owned()) };
             sanitize(cidr, &mut fields, &mut notes);

@@ -290,3 +290,8 @@ fn a_node_speaks_for_itself() {
     let elsewhere = leak(Live { node: "n2".to_owned(), ..live });
     assert!(elsewhere[0].1.as_ref().unwrap().contains("only n1 itself"), "{elsewhere:?}");
 }
+
+#[test]
+fn endpoints_lie_where_objects_of_their_kind_do() {
+    assert_eq!(endpoints_prefix(), crate::record::kind_prefix(api::Kind::WorkloadEndpoint));
+}

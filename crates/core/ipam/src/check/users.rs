@@ -71,7 +71,7 @@ impl<'i> Judgement<'i> {
         self.name_address(Class::Mismatch, stock.cidr, address, text, first.node());
         let cidr = stock.cidr;
         let balance = |id: &str| self.witnesses.counted(id, cidr) - self.witnesses.held(id, cidr);
-        let is_confirmed = self.inventory.handles.contains_key(handle) && balance(handle) >= 0;
+        let is_confirmed = self.inventory.handles.contains(handle) && balance(handle) >= 0;
         match (first, is_confirmed) {
             (User::Sandbox(_), _) | (_, false) => SlotVerdict::Hold(holding),
             _ => {
@@ -89,7 +89,7 @@ impl<'i> Judgement<'i> {
         let is_own = |(ordinal, slot): &&(usize, Slot)| {
             let Slot::Held(holder) = slot else { return false };
             let address = address_at(stock.cidr, *ordinal);
-            let users = address.map(|it| self.witnesses.users(it)).unwrap_or_default();
+            let users = address.map_or(&[][..], |it| self.witnesses.users(it));
             let is_users = users.is_empty() || users.iter().any(|it| it.is_same(user));
             holder.settled_handle() == Some(own) && is_users
         };
@@ -124,7 +124,7 @@ impl<'i> Judgement<'i> {
     ) -> SlotVerdict {
         let written = holder.handle.as_deref().unwrap_or_default();
         let settled = holder.settled_handle().unwrap_or_default();
-        let id = match self.inventory.handles.contains_key(settled) {
+        let id = match self.inventory.handles.contains(settled) {
             true => settled,
             false => self.witnesses.handle_of(&endpoint.container).map_or(settled, |it| &**it),
         };
@@ -145,12 +145,12 @@ impl<'i> Judgement<'i> {
             wrong.push((Class::Mismatch, text));
             holding.attributes.insert("node".to_owned(), endpoint.node.to_string());
         }
-        let pod = (!endpoint.pod.is_empty()).then(|| endpoint.spoken());
-        if let (Some(pod), Some(named)) = (pod, holder.pod.as_deref())
-            && *named != *pod
+        if let (Some(pod), Some(named)) = (endpoint.pod(), holder.pod.as_deref())
+            && named.split_once('/') != Some((endpoint.namespace(), &pod))
         {
-            wrong.push((Class::Mismatch, format!("held for {named}, but {pod} has it")));
-            holding.attributes.insert("pod".to_owned(), endpoint.pod.to_string());
+            let spoken = endpoint.spoken();
+            wrong.push((Class::Mismatch, format!("held for {named}, but {spoken} has it")));
+            holding.attributes.insert("pod".to_owned(), pod);
             holding.attributes.insert("namespace".to_owned(), endpoint.namespace().to_owned());
         }
         if wrong.is_empty() {
@@ -188,7 +188,10 @@ impl<'i> Judgement<'i> {
         for address in addresses {
             let users = self.witnesses.users(address);
             let Some(first) = users.first().copied() else { continue };
-            self.judge_twins(address, &users);
+            if users.len() > 1 {
+                let users = users.to_vec();
+                self.judge_twins(address, &users);
+            }
             let blocks = self.blocks_around(address);
             let is_held = |stock: &&Stock| {
                 let slot = ordinal_of(stock.cidr, address).and_then(|it| stock.slot(it));

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use net::Cidr;
 
 use super::problem::{Class, Findings, Problem};
-use super::stock::{Holder, Purpose, Slot, Stock, is_fresh};
+use super::stock::{Holder, Purpose, Slot, Stock};
 use super::witness::{User, Witnesses};
 use super::{ClaimVerdict, Claims, HandleVerdict, Inventory};
 use crate::record::block_key;
@@ -96,7 +96,7 @@ impl Inventory {
             problems,
             blocks: self.blocks.len(),
             addresses: self.blocks.values().map(held).sum(),
-            handles: self.handles.len(),
+            handles: self.handles.iter().count(),
             endpoints: self.endpoints.len(),
         }
     }
@@ -198,12 +198,12 @@ impl<'i> Judgement<'i> {
     }
 
     fn judge_held(&mut self, stock: &'i Stock, address: IpAddr, holder: &Holder) -> SlotVerdict {
-        let users = self.witnesses.users(address);
+        let users = self.witnesses.users(address).to_vec();
         if holder.is_cooling || holder.purpose == Purpose::Windows {
             return SlotVerdict::Keep;
         }
         let is_tunnel = users.iter().all(|user| matches!(user, User::Tunnel(_) | User::Kernel));
-        if let Some(handle) = self.misspelt(stock, holder).filter(|_| is_tunnel) {
+        if is_tunnel && let Some(handle) = self.misspelt(stock, holder) {
             let written = holder.handle.as_deref().unwrap_or("nobody");
             let text = format!("held by {written}, which is not there; {handle} misses an address");
             let problem = self.name(Class::WrongHandle, &block_key(stock.cidr), text);
@@ -239,7 +239,7 @@ impl<'i> Judgement<'i> {
     /// misses an address in the block.
     fn misspelt(&self, stock: &Stock, holder: &Holder) -> Option<String> {
         let own = holder.settled_handle();
-        if own.is_some_and(|own| self.inventory.handles.contains_key(own)) {
+        if own.is_some_and(|own| self.inventory.handles.contains(own)) {
             return None;
         }
         let held = |id: &str| self.witnesses.held(id, stock.cidr);
@@ -280,8 +280,7 @@ impl<'i> Judgement<'i> {
             (Some(handle), None) => format!("held by {handle}"),
             (None, _) => "held by nobody that is named".to_owned(),
         };
-        let since = holder.since.as_deref().and_then(|it| it.get(..19));
-        let since = since.map(|it| format!(" since {it}")).unwrap_or_default();
+        let since = holder.since.map(|it| format!(" since {}", it.text())).unwrap_or_default();
         let text = format!("{who}{since}; nothing that is known uses it");
         let problem = self.name(Class::Leak, &block_key(stock.cidr), text);
         problem.address = Some(address);
@@ -306,7 +305,7 @@ impl<'i> Judgement<'i> {
         if holder.handle.is_none() {
             return Some("nobody is named: margay ipam release --ip lets it go".to_owned());
         }
-        if is_fresh(holder.since.as_deref(), self.reach.now, GRACE) {
+        if holder.since.is_some_and(|since| since.is_fresh(self.reach.now, GRACE)) {
             return Some("it was given less than 15 minutes ago".to_owned());
         }
         match (self.reach.all_nodes, node) {
@@ -341,7 +340,7 @@ impl<'i> Judgement<'i> {
 
     /// Handles that miss an address in the block say whose it may be.
     fn verdict_on_unknown(&self, stock: &Stock, count: usize) -> SlotVerdict {
-        let is_told = self.inventory.handles.values().all(|it| it.unreadable.is_none());
+        let is_told = self.inventory.handles.iter().all(|(_, it)| it.unreadable().is_none());
         let held = self.held_in(stock);
         let missing: Vec<(&str, i64)> = self
             .witnesses
@@ -393,7 +392,7 @@ impl<'i> Judgement<'i> {
             self.blocks.entry(cidr).or_default().left = left;
             return;
         }
-        let is_told = self.inventory.handles.values().all(|it| it.unreadable.is_none());
+        let is_told = self.inventory.handles.iter().all(|(_, it)| it.unreadable().is_none());
         let mut counts = self.witnesses.counts(cidr).iter();
         let is_named = counts.all(|(id, count)| *count <= self.users_of(id, cidr));
         if is_told && is_named && !self.witnesses.is_blind(None) {
@@ -464,8 +463,8 @@ impl<'i> Judgement<'i> {
         let handle = match user {
             User::Endpoint(it) => {
                 set("node", &it.node);
-                if !it.pod.is_empty() {
-                    set("pod", &it.pod);
+                if let Some(pod) = it.pod() {
+                    set("pod", &pod);
                     set("namespace", it.namespace());
                 }
                 let network = it.network.as_deref().or(self.witnesses.network());
@@ -473,7 +472,7 @@ impl<'i> Judgement<'i> {
                 match self.witnesses.handle_of(&it.container) {
                     _ if it.container.is_empty() => Some(it.name.replacen('/', ".", 1)),
                     Some(handle) => Some(handle.to_string()),
-                    None => Some(format!("{network}.{}", it.container)),
+                    None => Some(format!("{network}.{}", &*it.container)),
                 }
             }
             User::Sandbox(it) => {

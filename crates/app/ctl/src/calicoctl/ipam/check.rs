@@ -9,7 +9,6 @@ use std::path::Path;
 
 use api::Kind;
 use api::keys::ipam::{Attribute, Block, Handle};
-use api::keys::value::{self, Stored};
 use api::keys::{Key, ListOptions};
 use net::Cidr;
 use serde_json::{Value, json};
@@ -143,9 +142,8 @@ impl Checker<'_> {
         let node = text("node").or(home).unwrap_or_default().to_owned();
         let handle = attribute.and_then(|it| it.handle.clone());
         let is_windows = handle.as_deref() == Some(WINDOWS_HANDLE);
-        let numbers = &block.sequence_number_for_allocation;
         let allocation = Allocation {
-            sequence: numbers.get(&ordinal.to_string()).copied().unwrap_or(0),
+            sequence: block.sequence_of(ordinal).unwrap_or(0),
             is_borrowed: node != home.unwrap_or_default(),
             is_cooling: attribute.is_some_and(|it| it.released_at.is_some()),
             attributes: attribute.map_or_else(|| "<missing>".to_owned(), shown),
@@ -267,16 +265,9 @@ impl Checker<'_> {
         let mut handles = BTreeMap::new();
         for entry in listed.entries {
             let id = entry.key.strip_prefix(HANDLES).unwrap_or_default().to_owned();
-            let read = match value::parse(&Key::IpamHandle { id: id.clone() }, &entry.value) {
-                Ok(Stored::Json(json)) => {
-                    Handle::decode(&json).map_err(|it| it.first().map(ToString::to_string))
-                }
-                Ok(_) => Err(None),
-                Err(error) => Err(Some(error.to_string())),
-            };
-            match read {
+            match Handle::read(&entry.value) {
                 Ok(handle) => drop(handles.insert(id, (entry.mod_revision, handle))),
-                Err(why) => left_out(&entry.key, why.as_deref().unwrap_or("not an object"))?,
+                Err(why) => left_out(&entry.key, &why.to_string())?,
             }
         }
         Ok(handles)
@@ -457,15 +448,10 @@ impl Allocation {
 }
 
 fn read_block(entry: &KeyValue) -> Result<Block, String> {
-    let Some(key @ Key::Block { .. }) = Key::parse(&entry.key) else {
+    let Some(Key::Block { .. }) = Key::parse(&entry.key) else {
         return Err("its key names no block".to_owned());
     };
-    match value::parse(&key, &entry.value) {
-        Ok(Stored::Json(json)) => Block::decode(&json)
-            .map_err(|problems| problems.first().map(ToString::to_string).unwrap_or_default()),
-        Ok(_) => Err("not an object".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    Block::read(&entry.value).map_err(|why| why.to_string())
 }
 
 /// The address at a place, also beyond the end of the block.

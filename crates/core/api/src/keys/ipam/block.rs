@@ -7,8 +7,10 @@ use net::Cidr;
 use serde_json::Value;
 
 use super::fields::{Fields, Unknown, wrong};
+use super::regular;
 use crate::Problem;
-use crate::keys::AffinityType;
+use crate::keys::value::ValueError;
+use crate::keys::{AffinityType, tables};
 
 /// What is known of the owner of some addresses of a block.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +23,7 @@ pub struct Attribute {
     pub alternate_owner: BTreeMap<String, String>,
     /// When they were released, while they must not be used again yet (RFC 3339).
     pub released_at: Option<String>,
-    unknown: Unknown,
+    pub(super) unknown: Unknown,
 }
 
 impl Attribute {
@@ -95,7 +97,7 @@ pub struct Block {
     pub deleted: bool,
     /// The owner as very old versions wrote it: only a node.
     pub host_affinity: Option<String>,
-    unknown: Unknown,
+    pub(super) unknown: Unknown,
 }
 
 impl Block {
@@ -129,6 +131,11 @@ impl Block {
             host_affinity: None,
             unknown: Unknown::with_null("attributes"),
         })
+    }
+
+    /// Reads stored bytes.
+    pub fn read(bytes: &[u8]) -> Result<Self, ValueError> {
+        regular::block(bytes).map_or_else(|| super::read(&tables::BLOCK, bytes, Self::decode), Ok)
     }
 
     /// Reads a canonical value.
@@ -258,6 +265,11 @@ impl Block {
     pub fn attribute(&self, ordinal: usize) -> Option<&Attribute> {
         let index = (*self.allocations.get(ordinal)?)?;
         self.attributes.get(usize::try_from(index).ok()?)
+    }
+
+    /// The count of writes when the address at this place was taken; none if that is not known.
+    pub fn sequence_of(&self, ordinal: usize) -> Option<u64> {
+        self.sequence_number_for_allocation.get(&ordinal.to_string()).copied()
     }
 
     /// The addresses that others than the owner of the block use.

@@ -20,6 +20,12 @@ impl Unknown {
         Self { fields: Vec::new(), nulls: vec![name] }
     }
 
+    /// Nothing unknown; those fields were `null` or not there of which that is said.
+    pub(super) fn of_nulls<const N: usize>(fields: [(&'static str, bool); N]) -> Self {
+        let nulls = fields.into_iter().filter(|(_, is_null)| *is_null).map(|(name, _)| name);
+        Self { fields: Vec::new(), nulls: nulls.collect() }
+    }
+
     /// The list or map, or `null` if it is empty and was `null` when it was read.
     pub(super) fn or_null(&self, name: &str, value: Value) -> Value {
         let empty = match &value {

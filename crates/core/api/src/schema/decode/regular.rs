@@ -4,7 +4,9 @@
 //! of the right types. Such a text is read by its table at once, without a value in between.
 //! Anything out of the ordinary ends the attempt, and [`decode`](super::decode) decides.
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::cell::RefCell;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
@@ -32,6 +34,17 @@ pub(super) fn read_familiar(
     read_part(object, text, Part::Unfamiliar(reading))
 }
 
+/// Tells the texts of the fields.
+pub(super) fn tell(
+    object: &'static Object,
+    text: &[u8],
+    tell: &mut dyn FnMut(&'static str, &'static str, &str),
+) -> bool {
+    let tell = RefCell::new(tell);
+    let tell = |parent, field, text: &str| (tell.borrow_mut())(parent, field, text);
+    read_part(object, text, Part::Told(Listener { tell: &tell, parent: "", field: "" })).is_some()
+}
+
 fn read_part(object: &'static Object, text: &[u8], part: Part<'_>) -> Option<Value> {
     // Looking for broken characters once is cheaper than once for each text in it.
     let mut source = serde_json::Deserializer::from_str(std::str::from_utf8(text).ok()?);
@@ -39,6 +52,14 @@ fn read_part(object: &'static Object, text: &[u8], part: Part<'_>) -> Option<Val
     let value = reader.deserialize(&mut source).ok()?;
     source.end().ok()?;
     value
+}
+
+/// Who is told the text of a field.
+#[derive(Clone, Copy)]
+struct Listener<'p> {
+    tell: &'p dyn Fn(&'static str, &'static str, &str),
+    parent: &'static str,
+    field: &'static str,
 }
 
 /// What is kept of a value.
@@ -50,6 +71,8 @@ enum Part<'p> {
     /// The named fields.
     Fields(&'p [&'p str]),
     Nothing,
+    /// Nothing, but somebody hears the texts of fields.
+    Told(Listener<'p>),
     /// Everything but familiar items in lists of its `spec`.
     Unfamiliar(&'p Reading<'p>),
     /// Such a `spec`.
@@ -72,11 +95,12 @@ impl<'p> Part<'p> {
             Part::OfSpec(_) | Part::Whole => Part::Whole,
             Part::Fields(fields) if fields.contains(&name) => Part::Whole,
             Part::Fields(_) | Part::Nothing => Part::Nothing,
+            Part::Told(it) => Part::Told(Listener { parent: it.field, field: name, ..it }),
         }
     }
 
     fn is_nothing(self) -> bool {
-        matches!(self, Part::Nothing)
+        matches!(self, Part::Nothing | Part::Told(_))
     }
 }
 
@@ -110,7 +134,7 @@ impl<'p> Reader<'p> {
 
     /// Whether an object of nothing is one that was given so.
     fn is_whole(self) -> bool {
-        !matches!(self.part, Part::Fields(_) | Part::Nothing)
+        !matches!(self.part, Part::Fields(_) | Part::Nothing | Part::Told(_))
     }
 
     fn inner(self, shape: Shape, part: Part<'p>) -> Self {
@@ -159,7 +183,12 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Option<Value>, E> {
         match self.shape {
-            Shape::Text | Shape::StrictText if self.part.is_nothing() => Ok(Some(Value::Null)),
+            Shape::Text | Shape::StrictText if self.part.is_nothing() => {
+                if let Part::Told(Listener { tell, parent, field }) = self.part {
+                    tell(parent, field, text);
+                }
+                Ok(Some(Value::Null))
+            }
             _ => self.scalar(Value::String(text.to_owned())),
         }
     }
@@ -212,6 +241,12 @@ impl Reader<'_> {
     where
         A: MapAccess<'de>,
     {
+        if self.part.is_nothing() {
+            while map.next_key::<IgnoredAny>()?.is_some() {
+                map.next_value_seed(self.inner(item, Part::Nothing))?.ok_or_else(irregular)?;
+            }
+            return Ok(Some(Value::Null));
+        }
         let mut written = Map::new();
         while let Some(name) = map.next_key::<String>()? {
             let value = map.next_value_seed(self.inner(item, self.part))?.ok_or_else(irregular)?;
@@ -227,8 +262,10 @@ impl Reader<'_> {
     {
         let mut written = Map::new();
         let mut put = |field: &Field, slot: Slot| {
-            let is_wanted = !self.part.of_field(field.name).is_nothing();
-            if let Some(value) = kept(field, slot).filter(|_| is_wanted) {
+            if self.part.of_field(field.name).is_nothing() {
+                return;
+            }
+            if let Some(value) = kept(field, slot) {
                 written.insert(field.name.to_owned(), value);
             }
         };

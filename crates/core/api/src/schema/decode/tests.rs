@@ -178,3 +178,19 @@ fn of_a_part_everything_is_judged_but_only_the_named_is_kept() {
         assert_eq!(read(&format!(r#"{{"spec":{{"source":{bad}}}}}"#)), None, "{bad}");
     }
 }
+
+#[test]
+fn the_texts_of_fields_can_be_told_without_a_value() {
+    let heard = |text: &str| {
+        let mut heard = Vec::new();
+        let is_regular = regular::tell(&OUTER, text.as_bytes(), &mut |parent, field, text| {
+            heard.push(format!("{parent}.{field}={text}"));
+        });
+        is_regular.then_some(heard)
+    };
+    let text = r#"{"action":"a","size":7,"source":{"nets":["x","y"]},"labels":{"b":"1"}}"#;
+    assert_eq!(heard(text).unwrap(), [".action=a", "source.nets=x", "source.nets=y"]);
+    for bad in [r#"{"size":1.0}"#, r#"{"later":1}"#, r#"{"labels":{"a":null}}"#, r#"{"as":"x"}"#] {
+        assert_eq!(heard(bad), None, "{bad}");
+    }
+}
