@@ -5,7 +5,7 @@
 //! the start. Its changes go into a draft that later reads of the same plan see, so that several
 //! operations can be planned one after the other and become one transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -99,7 +99,18 @@ pub fn plan<'v, T>(
     now: Moment,
     operations: impl FnOnce(&mut Planner<'v>) -> Planned<T>,
 ) -> Step<T> {
-    let mut planner = Planner { view, now, draft: Draft::default() };
+    plan_around(BTreeSet::new(), view, now, operations)
+}
+
+/// Plans operations on a view. Where there is a choice, keys for which others contend are left to
+/// them.
+pub(crate) fn plan_around<'v, T>(
+    contended: BTreeSet<String>,
+    view: &'v View,
+    now: Moment,
+    operations: impl FnOnce(&mut Planner<'v>) -> Planned<T>,
+) -> Step<T> {
+    let mut planner = Planner { view, now, contended, draft: Draft::default() };
     match operations(&mut planner) {
         Ok(answer) => Step::Done(answer, planner.draft.finish()),
         Err(Pause::Read(reads)) => Step::Read(reads),
@@ -112,6 +123,7 @@ pub fn plan<'v, T>(
 pub struct Planner<'v> {
     view: &'v View,
     now: Moment,
+    contended: BTreeSet<String>,
     draft: Draft,
 }
 
@@ -154,6 +166,11 @@ const KEYS_MAX: usize = 90;
 const BYTES_MAX: usize = 1 << 20;
 
 impl Planner<'_> {
+    /// Whether others contend for a key.
+    pub(crate) fn is_contended(&self, key: &str) -> bool {
+        self.contended.contains(key)
+    }
+
     /// The present time.
     pub fn now(&self) -> Moment {
         self.now

@@ -4,7 +4,11 @@
 //! Only the decisions are here. Whoever drives a pursuit does what [`Pursuit::next`] says and tells
 //! what came of it, so that a store that conflicts, delays and loses answers can be made up.
 
-use crate::{Condition, Moment, Plan, Planned, Planner, Read, Step, View, plan};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::plan::{family_of, plan_around};
+use crate::record::{block_at, blocks_prefix};
+use crate::{Condition, Moment, Plan, Planned, Planner, Read, Step, View};
 
 /// How often a plan is made again because somebody else was faster.
 const ATTEMPTS_MAX: u32 = 100;
@@ -12,6 +16,8 @@ const ATTEMPTS_MAX: u32 = 100;
 const PARTS_MAX: u32 = 10_000;
 /// From this attempt on there is a pause before the next one.
 const PATIENT_FROM: u32 = 2;
+/// A key over which so many transactions were lost is left to others where there is a choice.
+const LOST_MAX: u32 = 2;
 
 /// A value and the revision that last wrote it; none if the key is not there.
 pub type Entry = Option<(Vec<u8>, i64)>;
@@ -78,6 +84,10 @@ pub struct Pursuit<T> {
     state: State<T>,
     /// What a refused transaction has shown to be out of date.
     stale: Vec<Read>,
+    /// The keys that somebody else was faster to write, and how often.
+    lost: BTreeMap<String, u32>,
+    /// The families of whose blocks others have made some that were free.
+    crowded: BTreeSet<u8>,
     attempt: u32,
     commits: u32,
 }
@@ -86,7 +96,15 @@ impl<T> Pursuit<T> {
     /// A pursuit that begins with what `view` knows.
     pub fn new(view: &View) -> Self {
         let fresh = view.is_empty().then(View::default);
-        Self { fresh, state: State::Planning, stale: Vec::new(), attempt: 0, commits: 0 }
+        Self {
+            fresh,
+            state: State::Planning,
+            stale: Vec::new(),
+            lost: BTreeMap::new(),
+            crowded: BTreeSet::new(),
+            attempt: 0,
+            commits: 0,
+        }
     }
 
     /// Where reads go.
@@ -111,7 +129,15 @@ impl<T> Pursuit<T> {
     ) -> Next<'_, T> {
         match std::mem::replace(&mut self.state, State::Planning) {
             State::Planning => {}
-            State::Waiting if self.attempt >= PATIENT_FROM => return Next::Wait(self.attempt),
+            State::Waiting if self.attempt >= PATIENT_FROM => {
+                // What was learned from the refusal is old by then, and a plan on it lost again.
+                self.stale.extend(self.lost.keys().cloned().map(Read::Key));
+                // Whoever is late for one block is late for others too: without a look at all of
+                // them each would cost a try.
+                let crowded = std::mem::take(&mut self.crowded).into_iter();
+                self.stale.extend(crowded.map(|family| Read::Prefix(blocks_prefix(family))));
+                return Next::Wait(self.attempt);
+            }
             State::Waiting => {}
             State::Done(done) => return Next::Done(done),
             State::GivenUp => return Next::GiveUp,
@@ -123,10 +149,13 @@ impl<T> Pursuit<T> {
         if !self.stale.is_empty() {
             return Next::Read(std::mem::take(&mut self.stale));
         }
+        let contended = self.lost.iter().filter(|(_, count)| **count >= LOST_MAX);
+        let contended: BTreeSet<String> = contended.map(|(key, _)| key.clone()).collect();
         loop {
             let is_old = self.fresh.is_none();
             let view = self.fresh.as_ref().unwrap_or(long);
-            let (answer, planned) = match plan(view, now, &mut operations) {
+            let (answer, planned) = match plan_around(contended.clone(), view, now, &mut operations)
+            {
                 Step::Read(reads) => return Next::Read(reads),
                 Step::Commit(planned) => (None, planned),
                 Step::Done(answer, planned) => (Some(answer), planned),
@@ -166,7 +195,14 @@ impl<T> Pursuit<T> {
         match outcome {
             Outcome::Applied(revision) => self.applied(long, planned, answer, revision),
             Outcome::Conflict(current, revision) => {
-                self.stale = learn(self.view(long), &planned, current, revision);
+                let learned = learn(self.view(long), &planned, current, revision);
+                self.stale = learned.stale;
+                for key in learned.lost {
+                    if learned.made.contains(&key) {
+                        self.crowded.extend(block_at(&key).map(|it| family_of(it.address())));
+                    }
+                    *self.lost.entry(key).or_default() += 1;
+                }
                 self.again();
             }
             Outcome::Lost => self.state = State::Looking(planned, answer),
@@ -211,10 +247,20 @@ impl<T> Pursuit<T> {
     }
 }
 
+/// What the refusal of a transaction says.
+struct Learned {
+    /// What must be read again.
+    stale: Vec<Read>,
+    /// The keys that somebody else has written.
+    lost: Vec<String>,
+    /// Those of them that were not there before.
+    made: BTreeSet<String>,
+}
+
 /// Takes over what the refusal of a transaction says about the keys it rests on. If that explains
 /// nothing, something under a prefix is new, and must be read again.
-fn learn(view: &mut View, planned: &Plan, current: Vec<Entry>, revision: i64) -> Vec<Read> {
-    let mut is_explained = false;
+fn learn(view: &mut View, planned: &Plan, current: Vec<Entry>, revision: i64) -> Learned {
+    let (mut lost, mut made) = (Vec::new(), BTreeSet::new());
     let mut prefixes = Vec::new();
     for (condition, entry) in planned.conditions.iter().zip(current) {
         let (key, expected) = match condition {
@@ -225,10 +271,16 @@ fn learn(view: &mut View, planned: &Plan, current: Vec<Entry>, revision: i64) ->
                 continue;
             }
         };
-        is_explained |= expected != entry.as_ref().map(|(_, written)| *written);
+        if expected != entry.as_ref().map(|(_, written)| *written) {
+            lost.push(key.clone());
+            if expected.is_none() {
+                made.insert(key.clone());
+            }
+        }
         view.observe(key, entry, revision);
     }
-    if is_explained { Vec::new() } else { prefixes }
+    let stale = if lost.is_empty() { prefixes } else { Vec::new() };
+    Learned { stale, lost, made }
 }
 
 /// The revision at which a transaction was applied, by what is under its keys since.

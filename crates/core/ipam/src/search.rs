@@ -156,17 +156,19 @@ impl Planner<'_> {
         Ok(None)
     }
 
-    /// The blocks of a pool that exist, in the order in which the owner looks through them.
+    /// The blocks of a pool that exist, in the order in which the owner looks through them; those
+    /// for which others contend come last.
     pub(crate) fn existing_in_walk_order(
         &self,
         search: &Search<'_>,
         pool: &Pool,
     ) -> Result<Vec<Cidr>, Stop> {
         let walk = Walk::new(pool, &search.owner.name, self.now());
-        let mut found: Vec<(u128, Cidr)> = Vec::new();
+        let mut found: Vec<((bool, u128), Cidr)> = Vec::new();
         for (cidr, block) in self.blocks(search.family)? {
             if block.is_some() && !search.reserved.cover(cidr) {
-                found.extend(walk.distance(cidr).map(|distance| (distance, cidr)));
+                let is_contended = self.is_contended(&record::block_key(cidr));
+                found.extend(walk.distance(cidr).map(|it| ((is_contended, it), cidr)));
             }
         }
         found.sort_unstable();

@@ -223,6 +223,72 @@ fn a_plan_rests_on_the_pool_and_on_nothing_new_beside_it() {
     assert!(!holds(&bench), "a pool came");
 }
 
+/// The course of a request of n2 to its third transaction, with the blocks that it has tried:
+/// somebody else is always faster.
+fn always_late(bench: &mut Bench, rival: &Value) -> (Vec<String>, Vec<String>) {
+    let wanted = request("n2", 1, 0, "h");
+    let mut view = View::default();
+    let mut pursuit = Pursuit::new(&view);
+    let (mut course, mut blocks) = (Vec::new(), Vec::new());
+    while blocks.len() < 3 {
+        match pursuit.next(&mut view, NOW, |planner| planner.auto_assign(&wanted)) {
+            Next::Read(reads) => {
+                bench.view = std::mem::take(pursuit.view(&mut view));
+                reads.iter().for_each(|read| bench.read(read));
+                *pursuit.view(&mut view) = std::mem::take(&mut bench.view);
+                course.push(format!("{reads:?}"));
+            }
+            Next::Commit(plan) => {
+                let plan = plan.clone();
+                let mut keys = plan.changes.iter().map(|change| &change.key);
+                let block = keys.find(|key| key.contains("/assignment/")).unwrap().clone();
+                bench.put(&block, rival);
+                let current = plan.conditions.iter().map(|condition| match condition {
+                    Condition::Absent(key) | Condition::At(key, _) => bench.keys.get(key).cloned(),
+                    Condition::NothingNewer { .. } => None,
+                });
+                let outcome = Outcome::Conflict(current.collect(), bench.revision);
+                pursuit.committed(&mut view, outcome);
+                course.push("commit".to_owned());
+                blocks.push(block);
+            }
+            Next::Wait(attempt) => course.push(format!("wait {attempt}")),
+            next => panic!("{next:?}"),
+        }
+    }
+    (course.split_off(course.len() - 5), blocks)
+}
+
+/// After a pause what a refusal has told is old: a plan on it would be refused again, and again.
+#[test]
+fn a_block_on_which_others_are_faster_is_read_again_and_then_left_to_them() {
+    let mut bench = Bench::new();
+    bench.keys.remove("/calico/resources/v3/projectcalico.org/ippools/b");
+    let (all, owner) = ("10.0.0.0/28".parse().unwrap(), Owner::node("n1"));
+    bench.run(|planner| planner.claim_affinity(all, &owner)).unwrap();
+    let rival = bench.json("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-30");
+    let (course, blocks) = always_late(&mut bench, &rival);
+    let read = format!("{:?}", [Read::Key(blocks[0].clone())]);
+    assert_eq!(course, ["commit", "commit", "wait 2", &read, "commit"]);
+    assert_eq!(blocks[0], blocks[1]);
+    assert_ne!(blocks[1], blocks[2]);
+}
+
+/// Many nodes that start together on few free blocks: all but the first find each one taken.
+#[test]
+fn who_is_late_for_free_blocks_looks_at_all_of_them() {
+    let mut bench = Bench::new();
+    bench.keys.remove("/calico/resources/v3/projectcalico.org/ippools/b");
+    let rival = json!({"cidr": "10.0.0.0/30", "affinity": "host:n1"});
+    let (course, blocks) = always_late(&mut bench, &rival);
+    let lost = [&blocks[0], &blocks[1]].map(|key| Read::Key(key.clone()));
+    let lost = lost.into_iter().collect::<BTreeSet<_>>().into_iter();
+    let all = Read::Prefix("/calico/ipam/v2/assignment/ipv4/block/".to_owned());
+    let read = format!("{:?}", lost.chain([all]).collect::<Vec<_>>());
+    assert_eq!(course, ["commit", "commit", "wait 2", &read, "commit"]);
+    assert_eq!(blocks.iter().collect::<BTreeSet<_>>().len(), 3);
+}
+
 #[test]
 fn addresses_seen_in_use_are_passed_over() {
     let mut bench = Bench::new();
