@@ -3,13 +3,15 @@
 //! 10,000 blocks of 64 addresses, 30 of them held by pods, each with its handle and its endpoint;
 //! for the plan every hundredth endpoint is missing, so that its address is leaked.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use crate::Options;
 use crate::home;
-use crate::process::Program;
+use crate::process::{Cost, Program};
 use crate::report::{Figure, median};
-use crate::samples;
+use crate::samples::{self, Pod, container};
 
 const BLOCKS: usize = 10_000;
 const HELD: usize = 30;
@@ -31,26 +33,23 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Figure>> {
         Some(margay) => margay.display().to_string(),
         None => crate::command_line::build()?.display().to_string(),
     };
-    let state = folder.path().join("state").display().to_string();
-    let program = Program {
-        // A plan with something to do ends with 1, which is no failure here.
-        words: ["sh", "-c", "\"$0\" \"$@\" || test $? = 1", &margay].map(str::to_owned).to_vec(),
-        environment: vec![
-            ("MARGAY_STORE".to_owned(), address.clone()),
-            ("MARGAY_STATE_DIR".to_owned(), state.clone()),
-            ("MARGAY_RUN_DIR".to_owned(), state),
-        ],
-    };
+    let before = options.before.as_ref().map(|before| before.display().to_string());
+    let programs: Vec<(&str, Program)> = std::iter::once(("", margay))
+        .chain(before.map(|before| ("before: ", before)))
+        .map(|(name, margay)| (name, program(&margay, &address, folder.path())))
+        .collect();
     let mut figures = Vec::new();
     let mut run = |what: &str, words: &[&str]| -> anyhow::Result<()> {
         options.say(what);
-        let costs: Vec<_> = (0..RUNS).map(|_| program.run(words)).collect::<anyhow::Result<_>>()?;
-        let wall = median(costs.iter().map(|cost| cost.wall_ms));
-        let cpu = median(costs.iter().map(|cost| cost.cpu_ms));
-        let peak = median(costs.iter().map(|cost| cost.peak_mib));
-        figures.push(Figure::less(what, "wall ms", wall).aim(AIM_MS));
-        figures.push(Figure::less(what, "CPU ms", cpu));
-        figures.push(Figure::less(what, "peak MiB", peak).aim(AIM_MIB));
+        let mut costs = vec![Vec::new(); programs.len()];
+        for _ in 0..RUNS {
+            for ((_, program), costs) in programs.iter().zip(&mut costs) {
+                costs.push(program.run(words)?);
+            }
+        }
+        for ((name, _), costs) in programs.iter().zip(&costs) {
+            figures.extend(told(&format!("{name}{what}"), costs));
+        }
         Ok(())
     };
     run("ipam check, 10,000 blocks, 300,000 addresses", &["ipam", "check"])?;
@@ -66,17 +65,41 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
+fn program(margay: &str, address: &str, folder: &Path) -> Program {
+    let state = folder.join("state").display().to_string();
+    Program {
+        // A plan with something to do ends with 1, which is no failure here.
+        words: ["sh", "-c", "\"$0\" \"$@\" || test $? = 1", margay].map(str::to_owned).to_vec(),
+        environment: vec![
+            ("MARGAY_STORE".to_owned(), address.to_owned()),
+            ("MARGAY_STATE_DIR".to_owned(), state.clone()),
+            ("MARGAY_RUN_DIR".to_owned(), state),
+        ],
+    }
+}
+
+fn told(what: &str, costs: &[Cost]) -> [Figure; 3] {
+    [
+        Figure::less(what, "wall ms", median(costs.iter().map(|it| it.wall_ms))).aim(AIM_MS),
+        Figure::less(what, "CPU ms", median(costs.iter().map(|it| it.cpu_ms))),
+        Figure::less(what, "peak MiB", median(costs.iter().map(|it| it.peak_mib))).aim(AIM_MIB),
+    ]
+}
+
 fn node(block: usize) -> String {
     format!("node-{}", block / 10)
 }
 
-fn container(number: usize) -> String {
-    format!("{number:064x}")
+fn namespace(number: usize) -> String {
+    format!("team-{}", number % 200)
+}
+
+fn pod(number: usize) -> String {
+    format!("service-{number}")
 }
 
 fn network(block: usize) -> String {
-    let first = block * SIZE;
-    format!("10.{}.{}.{}", first >> 16 & 255, first >> 8 & 255, first & 255)
+    samples::address(block * SIZE).to_string()
 }
 
 fn cluster() -> impl Iterator<Item = (String, Vec<u8>)> {
@@ -105,9 +128,8 @@ fn block_records(block: usize) -> Vec<(String, Vec<u8>)> {
             json!({
                 "handle_id": format!("k8s-pod-network.{}", container(number)),
                 "secondary": {
-                    "namespace": format!("team-{}", number % 200), "node": node,
-                    "pod": format!("service-{number}"),
-                    "timestamp": "2025-06-01 12:00:00.123456789 +0000 UTC",
+                    "namespace": namespace(number), "node": node, "pod": pod(number),
+                    "timestamp": format!("2025-06-01 12:00:00.{number:09} +0000 UTC"),
                 },
             })
         })
@@ -139,29 +161,8 @@ fn block_records(block: usize) -> Vec<(String, Vec<u8>)> {
 
 fn endpoint(number: usize) -> (String, Vec<u8>) {
     let (block, at) = (number / HELD, number % HELD);
-    let (node, pod) = (node(block), format!("service-{number}"));
-    let namespace = format!("team-{}", number % 200);
-    let name = format!("{}-k8s-{}-eth0", node.replace('-', "--"), pod.replace('-', "--"));
-    let first = block * SIZE + at;
-    let address = format!("10.{}.{}.{}/32", first >> 16 & 255, first >> 8 & 255, first & 255);
-    let value = json!({
-        "kind": "WorkloadEndpoint",
-        "apiVersion": "projectcalico.org/v3",
-        "metadata": {
-            "name": name, "namespace": namespace,
-            "uid": format!("7c9e6679-7425-40de-944b-{number:012x}"),
-            "creationTimestamp": "2025-06-01T12:00:00Z",
-            "labels": {
-                "app": pod, "projectcalico.org/namespace": namespace,
-                "projectcalico.org/orchestrator": "k8s",
-            },
-        },
-        "spec": {
-            "orchestrator": "k8s", "node": node, "containerID": container(number), "pod": pod,
-            "endpoint": "eth0", "serviceAccountName": "default", "ipNetworks": [address],
-            "profiles": [format!("kns.{namespace}")], "interfaceName": format!("cali{number:011x}"),
-        },
-    });
-    let key = format!("{}{namespace}/{name}", samples::WORKLOAD_ENDPOINTS);
-    (key, text::json::to_string(&value).into_bytes())
+    let (namespace, app) = (namespace(number), format!("service-{}", number % 1000));
+    let (name, node) = (pod(number), node(block));
+    let address = samples::address(block * SIZE + at);
+    samples::endpoint_of(&Pod { number, namespace, app, name, node, address })
 }

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod command_line;
+mod contention;
 mod home;
 mod latency;
 mod memory;
@@ -12,6 +13,7 @@ mod process;
 mod report;
 mod samples;
 mod selectors;
+mod simulation;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -31,13 +33,13 @@ struct Options {
     /// Count instructions of the reading commands with valgrind as well; takes minutes.
     #[arg(long)]
     instructions: bool,
-    /// The margay to measure (`node`), in the place of a fresh release build.
+    /// The margay to measure (`node`, `idle`, `addresses`), in the place of a fresh release build.
     #[arg(long)]
     margay: Option<PathBuf>,
-    /// An earlier margay, to measure beside this one (`node`).
+    /// An earlier margay, to measure beside this one (`node`, `addresses`).
     #[arg(long)]
     before: Option<PathBuf>,
-    /// Fewer runs (`node`): a first impression within a minute.
+    /// Fewer runs (`node`, `idle`): a first impression within a minute.
     #[arg(long)]
     quick: bool,
     /// How to print.
@@ -53,6 +55,9 @@ enum What {
     Memory,
     Objects,
     Addresses,
+    Contention,
+    Simulation,
+    Idle,
     Node,
 }
 
@@ -101,6 +106,9 @@ fn main() -> anyhow::Result<()> {
             What::Memory => memory::measure(&options)?,
             What::Objects => objects::measure()?,
             What::Addresses => addresses::measure(&options)?,
+            What::Contention => contention::measure(&options)?,
+            What::Simulation => simulation::measure()?,
+            What::Idle => node::measure_idle(&options)?,
             What::Node => {
                 nodes.extend(node::measure(&options)?);
                 Vec::new()

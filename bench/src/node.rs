@@ -1,27 +1,49 @@
 //! What a node costs: CNI calls beside Debian's reference plugins, the start of the plugin, what is
-//! asked of etcd, the agent's memory, and a whole lab.
+//! asked of etcd, the agent's memory, a whole lab, and an agent that has nothing to do.
 
 mod calls;
+mod idle;
 mod place;
 mod start;
 mod weight;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tempfile::TempDir;
 
 use crate::Options;
 use crate::process::ms;
 use crate::report::{self, Figure, Sheet, median};
 
 pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Sheet>> {
+    let Some((margay, folder)) = prepare(options)? else { return Ok(Vec::new()) };
+    let mut sheets = calls::measure(options, &margay, folder.path())?;
+    options.say("the start of the plugin");
+    let mut figures = start::measure(options, &margay, folder.path())?;
+    figures.extend(weight::measure(options, &margay, folder.path())?);
+    figures.extend(labs(options, &margay, folder.path())?);
+    sheets.push(Sheet { title: "Node", table: report::table(&figures), figures });
+    Ok(sheets)
+}
+
+/// What an agent costs while nothing changes.
+pub(crate) fn measure_idle(options: &Options) -> anyhow::Result<Vec<Figure>> {
+    match prepare(options)? {
+        Some((margay, folder)) => idle::measure(options, &margay, folder.path()),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The program and a folder for what it makes; none for who may not measure this.
+fn prepare(options: &Options) -> anyhow::Result<Option<(PathBuf, TempDir)>> {
     if !nix::unistd::geteuid().is_root() {
         ensure!(options.what.is_empty(), "node: needs root for network namespaces");
         options.say("nothing of a node, for which root is needed");
-        return Ok(Vec::new());
+        return Ok(None);
     }
     // A container is a descriptor here, and an agent or a plugin has some of its own.
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
@@ -30,14 +52,7 @@ pub(crate) fn measure(options: &Options) -> anyhow::Result<Vec<Sheet>> {
         Some(margay) => std::path::absolute(margay)?,
         None => crate::command_line::build()?,
     };
-    let folder = tempfile::Builder::new().prefix("margay-bench").tempdir()?;
-    let mut sheets = calls::measure(options, &margay, folder.path())?;
-    options.say("the start of the plugin");
-    let mut figures = start::measure(options, &margay, folder.path())?;
-    figures.extend(weight::measure(options, &margay, folder.path())?);
-    figures.extend(labs(options, &margay, folder.path())?);
-    sheets.push(Sheet { title: "Node", table: report::table(&figures), figures });
-    Ok(sheets)
+    Ok(Some((margay, tempfile::Builder::new().prefix("margay-bench").tempdir()?)))
 }
 
 /// `lab up`, from the command to the end of its matrix.

@@ -1,5 +1,7 @@
 //! The objects that are measured: like those of a real cluster, and the same in every run.
 
+use std::net::Ipv4Addr;
+
 use serde_json::{Value, json};
 
 /// A typical policy: two rules each way, selectors, networks and ports. About 1 KB when stored.
@@ -47,14 +49,49 @@ pub(crate) fn policies(count: usize) -> String {
     (0..count).map(|number| "---\n".to_owned() + &text::yaml::to_string(&policy(number))).collect()
 }
 
+/// A pod, as far as its endpoint names it.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    /// Tells it from all others: container, interface and uid are made of it.
+    pub(crate) number: usize,
+    pub(crate) namespace: String,
+    pub(crate) app: String,
+    pub(crate) name: String,
+    pub(crate) node: String,
+    pub(crate) address: Ipv4Addr,
+}
+
+/// The address in 10.0.0.0/8 with this number.
+pub(crate) fn address(number: usize) -> Ipv4Addr {
+    let low = u32::try_from(number & 0xff_ffff).unwrap_or_default();
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) | low)
+}
+
+/// A container's id: in no order, as runtimes draw them.
+pub(crate) fn container(number: usize) -> String {
+    let spread = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    format!("{spread:016x}{number:048x}")
+}
+
 /// A pod's endpoint as it is stored: its key and its value.
 pub(crate) fn workload_endpoint(number: usize) -> (String, Vec<u8>) {
-    let namespace = format!("team-{}", number % 200);
     let app = format!("service-{}", number % 1000);
-    let pod = format!("{app}-{:08x}-{:05x}", number / 7 * 2_654_435_761 % 0xffff_ffff, number);
-    let node = format!("node-{}", number / 100);
+    let hash = number / 7 * 2_654_435_761 % 0xffff_ffff;
+    endpoint_of(&Pod {
+        number,
+        namespace: format!("team-{}", number % 200),
+        name: format!("{app}-{hash:08x}-{number:05x}"),
+        app,
+        node: format!("node-{}", number / 100),
+        address: address(number),
+    })
+}
+
+/// The endpoint of a pod as it is stored: its key and its value.
+pub(crate) fn endpoint_of(pod: &Pod) -> (String, Vec<u8>) {
+    let Pod { number, namespace, app, name: pod, node, address } = pod;
     let escaped = |text: &str| text.replace('-', "--");
-    let name = format!("{}-k8s-{}-eth0", escaped(&node), escaped(&pod));
+    let name = format!("{}-k8s-{}-eth0", escaped(node), escaped(pod));
     let value = json!({
         "kind": "WorkloadEndpoint",
         "apiVersion": "projectcalico.org/v3",
@@ -71,9 +108,9 @@ pub(crate) fn workload_endpoint(number: usize) -> (String, Vec<u8>) {
         },
         "spec": {
             "orchestrator": "k8s", "node": node,
-            "containerID": format!("{number:064x}"),
+            "containerID": container(*number),
             "pod": pod, "endpoint": "eth0", "serviceAccountName": "default",
-            "ipNetworks": [format!("10.{}.{}.{}/32", number >> 16 & 255, number >> 8 & 255, number & 255)],
+            "ipNetworks": [format!("{address}/32")],
             "profiles": [format!("kns.{namespace}"), format!("ksa.{namespace}.default")],
             "interfaceName": format!("cali{number:011x}"),
         },

@@ -71,6 +71,7 @@ fn lanes(options: &Options, margay: &Path, folder: &Path) -> anyhow::Result<Vec<
         margay: margay.to_owned(),
         is_on_etcd,
         has_agent,
+        join_every: None,
     };
     let mut ways = vec![
         ("ptp + host-local", Way::Reference),

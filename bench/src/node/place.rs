@@ -33,7 +33,13 @@ pub(crate) enum Way {
     /// Debian's ptp with host-local.
     Reference,
     /// Ours, this program.
-    Ours { margay: PathBuf, is_on_etcd: bool, has_agent: bool },
+    Ours {
+        margay: PathBuf,
+        is_on_etcd: bool,
+        has_agent: bool,
+        /// How often the agent looks for what is left over, if not as by default.
+        join_every: Option<u64>,
+    },
 }
 
 /// A node.
@@ -42,7 +48,7 @@ pub(crate) struct Place {
     pub(crate) netns: Netns,
     folder: PathBuf,
     plugin: PathBuf,
-    configuration: String,
+    configuration: Value,
     agent: Option<Child>,
     etcd: Option<Child>,
 }
@@ -79,7 +85,7 @@ impl Place {
         switch_on(&netns, "lo")?;
         let mut place = Self {
             netns,
-            configuration: String::new(),
+            configuration: Value::Null,
             plugin: folder.join("calico"),
             agent: None,
             etcd: None,
@@ -90,12 +96,15 @@ impl Place {
                 place.plugin = Path::new(REFERENCE).join("ptp");
                 let is_there = place.plugin.exists();
                 ensure!(is_there, "{REFERENCE}/ptp: apt-get install containernetworking-plugins");
-                place.configuration = place.reference().to_string();
+                place.configuration = place.reference();
             }
-            Way::Ours { margay, is_on_etcd, has_agent } => {
+            Way::Ours { margay, is_on_etcd, has_agent, join_every } => {
                 std::os::unix::fs::symlink(margay, &place.plugin)?;
                 std::os::unix::fs::symlink(margay, place.folder.join("margay"))?;
-                place.set_up(*is_on_etcd, *has_agent)?;
+                place.set_up(*is_on_etcd)?;
+                if *has_agent {
+                    place.start_agent(*join_every)?;
+                }
             }
         }
         Ok(place)
@@ -111,7 +120,7 @@ impl Place {
         })
     }
 
-    fn set_up(&mut self, is_on_etcd: bool, has_agent: bool) -> anyhow::Result<()> {
+    fn set_up(&mut self, is_on_etcd: bool) -> anyhow::Result<()> {
         if is_on_etcd {
             self.start_etcd()?;
         }
@@ -136,11 +145,7 @@ impl Place {
             true => configuration["etcd_endpoints"] = format!("http://{ETCD}").into(),
             false => configuration["store"] = json!(self.folder.join("store.db")),
         }
-        if has_agent {
-            self.start_agent()?;
-            configuration["agent_socket"] = json!(self.socket());
-        }
-        self.configuration = configuration.to_string();
+        self.configuration = configuration;
         Ok(())
     }
 
@@ -174,8 +179,10 @@ impl Place {
         until("etcd serves", || self.etcd_says("/health").is_ok_and(|said| said.contains("true")))
     }
 
-    fn start_agent(&mut self) -> anyhow::Result<()> {
+    fn start_agent(&mut self, join_every: Option<u64>) -> anyhow::Result<()> {
+        self.configuration["agent_socket"] = json!(self.socket());
         let mut command = self.margay(&["agent", "--node", "n1", "--address", "172.30.0.1/24"]);
+        command.args(join_every.map(|seconds| format!("--join-every={seconds}")));
         command.arg("--run-dir").arg(self.folder.join("run"));
         let log = File::create(self.folder.join("log"))?;
         command.stdout(Stdio::null()).stderr(log);
@@ -259,10 +266,11 @@ impl Place {
         command.env("CNI_NETNS", netns).env("CNI_IFNAME", "eth0").env("CNI_PATH", REFERENCE);
         command.env("MARGAY_STATE_DIR", self.folder.join("state"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let configuration = self.configuration.to_string();
         let began = Instant::now();
         let mut child = command.spawn()?;
         let mut input = child.stdin.take().context("the plugin has an input")?;
-        input.write_all(self.configuration.as_bytes())?;
+        input.write_all(configuration.as_bytes())?;
         drop(input);
         let output = child.wait_with_output()?;
         let took = began.elapsed();

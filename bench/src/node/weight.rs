@@ -22,7 +22,12 @@ pub(super) fn measure(
     margay: &Path,
     folder: &Path,
 ) -> anyhow::Result<Vec<Figure>> {
-    let way = Way::Ours { margay: margay.to_owned(), is_on_etcd: false, has_agent: true };
+    let way = Way::Ours {
+        margay: margay.to_owned(),
+        is_on_etcd: false,
+        has_agent: true,
+        join_every: None,
+    };
     let mut lanes =
         [(Place::new(&way, folder)?, "SQLite"), (Place::new(&Way::Reference, folder)?, "ptp")];
     let steps = if options.quick { STEPS_QUICK } else { STEPS };
@@ -31,23 +36,32 @@ pub(super) fn measure(
     for wanted in steps {
         options.say(&format!("a node with {wanted} pods"));
         for ((place, _), pods) in lanes.iter_mut().zip(&mut pods) {
-            while pods.len() < *wanted {
-                let first = pods.len();
-                for _ in 0..AT_ONCE {
-                    pods.push(Pod::new()?);
-                }
-                let calls: Vec<(String, &Pod)> = pods[first..]
-                    .iter()
-                    .enumerate()
-                    .map(|(n, pod)| (container_id(&format!("fill-{}", first + n)), pod))
-                    .collect();
-                place.call("ADD", &calls)?;
-            }
+            fill(place, pods, *wanted, "fill")?;
         }
         figures.extend(memory(&lanes[0].0, *wanted)?);
         figures.extend(probe(&lanes, *wanted)?);
     }
     Ok(figures)
+}
+
+/// Adds pods to a node until it has so many.
+pub(super) fn fill(
+    place: &Place,
+    pods: &mut Vec<Pod>,
+    wanted: usize,
+    name: &str,
+) -> anyhow::Result<()> {
+    while pods.len() < wanted {
+        let first = pods.len();
+        for _ in 0..AT_ONCE {
+            pods.push(Pod::new()?);
+        }
+        let new = pods[first..].iter().enumerate();
+        let calls: Vec<(String, &Pod)> =
+            new.map(|(n, pod)| (container_id(&format!("{name}-{}", first + n)), pod)).collect();
+        place.call("ADD", &calls)?;
+    }
+    Ok(())
 }
 
 /// ADD and DEL of one more container, in turn with the reference.
