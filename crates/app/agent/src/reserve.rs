@@ -130,7 +130,7 @@ impl Node {
     /// Tells the datastore of all sandboxes that it does not know yet.
     pub(crate) fn settle_all(&self) {
         let is_due = |record: &Record| record.phase == Phase::Ready && record.owed.is_some();
-        for record in self.journal.all().into_iter().filter(is_due) {
+        for record in self.journal.matching(is_due) {
             let turn = self.turns.of(&record.workload, &record.identity);
             let _turn = turn.take();
             if let Some(record) = self.journal.get(&record.identity).filter(is_due)
