@@ -14,7 +14,7 @@ use sandbox::claim::{self, Fresh, Order, Wish, endpoint_key};
 use sandbox::course::{Act, Course, Outage, Performed};
 use sandbox::failure::{Code, Failure};
 use sandbox::identity::{Held, Identity, Workload};
-use sandbox::life::{NetnsId, Owed, Phase, Record, Step};
+use sandbox::life::{NetnsId, Origin, Owed, Phase, Record, Step};
 use sandbox::netconf::NetConf;
 use sandbox::wiring::{self, Wiring};
 
@@ -288,11 +288,10 @@ impl Node {
         netns: &Netns,
         addition: &Addition,
     ) -> Result<Record, Failure> {
-        let identity = Identity::of(call);
-        let workload = Workload::of(call);
         let conf = &addition.conf;
-        let host_interface = self.free_host_interface(&identity, &workload)?;
-        let is_pod = matches!(workload, Workload::Pod { .. });
+        let record = Record::of(self.origin(call, conf, Some(netns)), Phase::Claiming)?;
+        let host_interface = self.free_host_interface(&record.identity, &record.workload)?;
+        let is_pod = matches!(record.workload, Workload::Pod { .. });
         let has_profile = conf.policy.kind.is_empty();
         let named = addition.delegated.iter().flat_map(|answer| &answer.routes);
         let mut routes: Vec<_> = named.map(|route| route.destination).collect();
@@ -306,31 +305,16 @@ impl Node {
             given.map(|network| Held { network: *network, sequence: None }).collect();
         let wiring = Wiring {
             host_interface,
-            container_interface: call.interface.clone(),
             mac: wiring::mac_from(self.random()),
             mtu: addition.mtu,
             queues: u32::try_from(conf.num_queues).unwrap_or(1).max(1),
             addresses: addresses.iter().map(|held| held.network.address()).collect(),
             routes,
             allow_forwarding: conf.container_settings.allow_ip_forwarding,
+            ..record.wiring
         };
-        Ok(Record {
-            endpoint: workload.endpoint_name(&self.name, &identity)?,
-            identity,
-            network: conf.name.clone(),
-            workload,
-            node: self.name.clone(),
-            boot: self.boot.clone(),
-            netns: netns_id(netns),
-            netns_path: call.netns.clone(),
-            ipam: conf.ipam.plugin.clone(),
-            addresses,
-            wiring,
-            profiles: Some(if has_profile { vec![conf.name.clone()] } else { Vec::new() }),
-            labels: conf.labels(),
-            owed: None,
-            phase: Phase::Claiming,
-        })
+        let profiles = Some(if has_profile { vec![conf.name.clone()] } else { Vec::new() });
+        Ok(Record { addresses, wiring, profiles, labels: conf.labels(), ..record })
     }
 
     /// The usual name, unless another live sandbox has it, or another interface of this container.
@@ -488,35 +472,20 @@ impl Node {
         conf: &NetConf,
         netns: Option<&Netns>,
     ) -> Result<Record, Failure> {
-        let identity = Identity::of(call);
-        let workload = Workload::of(call);
-        let wiring = Wiring {
-            host_interface: workload.host_interface(&identity),
-            container_interface: call.interface.clone(),
-            mac: [0; 6],
-            mtu: None,
-            queues: 1,
-            addresses: Vec::new(),
-            routes: Vec::new(),
-            allow_forwarding: false,
-        };
-        Ok(Record {
-            endpoint: workload.endpoint_name(&self.name, &identity)?,
-            identity,
+        Record::of(self.origin(call, conf, netns), Phase::Leaving)
+    }
+
+    fn origin(&self, call: &Call, conf: &NetConf, netns: Option<&Netns>) -> Origin {
+        Origin {
+            identity: Identity::of(call),
+            workload: Workload::of(call),
             network: conf.name.clone(),
-            workload,
             node: self.name.clone(),
             boot: self.boot.clone(),
             netns: netns.map_or(NetnsId { device: 0, inode: 0 }, netns_id),
             netns_path: call.netns.clone(),
             ipam: conf.ipam.plugin.clone(),
-            addresses: Vec::new(),
-            wiring,
-            profiles: None,
-            labels: Vec::new(),
-            owed: None,
-            phase: Phase::Leaving,
-        })
+        }
     }
 
     pub(crate) fn write(&self, record: &Record) -> Result<(), Failure> {

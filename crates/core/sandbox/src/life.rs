@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::failure::Failure;
 use crate::identity::{Held, Identity, Workload};
 use crate::wiring::Wiring;
 
@@ -80,6 +81,27 @@ pub struct Record {
     pub owed: Option<Owed>,
     /// How far it has come.
     pub phase: Phase,
+}
+
+/// Who asks for an interface, and where.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// Who it is.
+    pub identity: Identity,
+    /// Who runs there.
+    pub workload: Workload,
+    /// The network it is attached to.
+    pub network: String,
+    /// The node whose records it has.
+    pub node: String,
+    /// The boot of the machine.
+    pub boot: String,
+    /// Its network namespace.
+    pub netns: NetnsId,
+    /// The path by which the runtime knows the namespace.
+    pub netns_path: String,
+    /// The plugin that manages its addresses.
+    pub ipam: String,
 }
 
 /// What is still to be told of a sandbox that was made without the datastore.
@@ -160,6 +182,37 @@ impl Step {
 }
 
 impl Record {
+    /// A sandbox of which nothing else is known: no address, and the usual name for its interface.
+    pub fn of(origin: Origin, phase: Phase) -> Result<Self, Failure> {
+        let Origin { identity, workload, network, node, boot, netns, netns_path, ipam } = origin;
+        Ok(Self {
+            endpoint: workload.endpoint_name(&node, &identity)?,
+            wiring: Wiring {
+                host_interface: workload.host_interface(&identity),
+                container_interface: identity.interface.clone(),
+                mac: [0; 6],
+                mtu: None,
+                queues: 1,
+                addresses: Vec::new(),
+                routes: Vec::new(),
+                allow_forwarding: false,
+            },
+            identity,
+            network,
+            workload,
+            node,
+            boot,
+            netns,
+            netns_path,
+            ipam,
+            addresses: Vec::new(),
+            profiles: None,
+            labels: Vec::new(),
+            owed: None,
+            phase,
+        })
+    }
+
     /// What to do next; none if the target is reached. A sandbox that is gone has no record.
     pub fn next(&self, target: Target) -> Option<Step> {
         match (target, self.phase) {
