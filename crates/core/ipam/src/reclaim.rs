@@ -12,6 +12,7 @@ use net::Cidr;
 use crate::block::{hand_over, settled};
 use crate::plan::{Stop, family_of};
 use crate::reads::block_of;
+use crate::record::block_key;
 use crate::{Error, Owner, Planned, Planner, reserve_handle};
 
 /// An address that is in use on a node.
@@ -94,8 +95,10 @@ impl Planner<'_> {
             lost.push(Lost::Affinity(cidr));
             is_changed = true;
         }
-        if is_changed {
-            self.write_block(cidr, &mut block)?;
+        match is_changed {
+            true => self.write_block(cidr, &mut block)?,
+            // The handle counts what the block holds: that must still be so.
+            false => self.depend(&block_key(cidr))?,
         }
         Ok(Reclaimed { lost, sequence: block.sequence_of(ordinal) })
     }

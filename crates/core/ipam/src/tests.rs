@@ -563,3 +563,45 @@ fn an_address_that_somebody_else_has_by_now_is_not_claimed_back() {
     assert_eq!(refused, Error::AlreadyAssigned { address, handle: Some("h2".to_owned()) });
     assert_eq!(bench.keys, before);
 }
+
+/// A collector lets the addresses of both families go, one after the other, and we have heard of
+/// the first: the handle must not count what the block of the second does not hold any more.
+#[test]
+fn a_handle_is_not_claimed_back_on_the_strength_of_an_old_block() {
+    let mut bench = Bench::new();
+    let given = bench.run(|planner| planner.auto_assign(&request("n1", 1, 1, "h1")));
+    let networks: Vec<net::Cidr> = given.addresses().collect();
+    let attributes = request("n1", 1, 1, "h1").attributes;
+    let all: Vec<Reclaim> = networks
+        .into_iter()
+        .map(|network| {
+            let (node, handle) = ("n1".to_owned(), "h1".to_owned());
+            Reclaim { node, network, handle, attributes: attributes.clone() }
+        })
+        .collect();
+    let old = bench.view.clone();
+    bench.view = View::default();
+    bench.run(|planner| planner.release_by_handle("h1")).unwrap();
+    bench.view = old;
+    // All but the block of the second address is up to date.
+    let is_second = |key: &str| key.contains("/assignment/ipv6/");
+    let news: Vec<String> = bench.keys.keys().filter(|key| !is_second(key)).cloned().collect();
+    bench.view.observe("/calico/ipam/v2/handle/h1", None, bench.revision);
+    news.into_iter().for_each(|key| bench.read(&Read::Key(key)));
+    let reclaim = |planner: &mut Planner<'_>| {
+        for wanted in &all {
+            planner.reclaim(wanted)?.unwrap();
+        }
+        Ok(())
+    };
+    let plan = loop {
+        match plan(&bench.view, NOW, reclaim) {
+            Step::Read(reads) => reads.iter().for_each(|read| bench.read(read)),
+            Step::Done((), plan) => break plan,
+            Step::Commit(_) => panic!("it is one transaction"),
+        }
+    };
+    let writes_handle = plan.changes.iter().any(|it| it.key.ends_with("/handle/h1"));
+    assert!(writes_handle, "{plan:?}");
+    assert!(!plan.conditions.iter().all(|condition| bench.holds(condition)), "{plan:?}");
+}
