@@ -7,10 +7,13 @@
 //! gets one pass of the join, and nothing may be left over.
 
 mod laws;
+mod look;
 mod node;
 mod options;
 mod others;
+mod runtime;
 mod store;
+mod trace;
 mod work;
 mod world;
 
@@ -27,19 +30,29 @@ pub struct Broken {
     pub step: usize,
     /// What is wrong.
     pub what: String,
+    /// What happened lately to the addresses and the containers that it is about.
+    pub history: Vec<String>,
     /// What happened, the last things last.
     pub trace: Vec<String>,
 }
 
-/// What a run has seen.
+/// What runs have seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     /// How many steps there were.
     pub steps: usize,
+    /// How many nodes.
+    pub nodes: usize,
+    /// How often an agent was killed.
+    pub crashes: usize,
     /// How many sandboxes came up.
     pub sandboxes: usize,
     /// How many of them with an address of the reserve.
     pub from_reserve: usize,
+    /// How many of them with an IPv6 address.
+    pub with_ipv6: usize,
+    /// How many of them were not the first interface of their container.
+    pub second_interfaces: usize,
     /// How many transactions the datastore applied.
     pub transactions: i64,
 }
@@ -50,8 +63,12 @@ impl std::ops::Add for Summary {
     fn add(self, other: Self) -> Self {
         Self {
             steps: self.steps + other.steps,
+            nodes: self.nodes + other.nodes,
+            crashes: self.crashes + other.crashes,
             sandboxes: self.sandboxes + other.sandboxes,
             from_reserve: self.from_reserve + other.from_reserve,
+            with_ipv6: self.with_ipv6 + other.with_ipv6,
+            second_interfaces: self.second_interfaces + other.second_interfaces,
             transactions: self.transactions + other.transactions,
         }
     }
@@ -59,13 +76,20 @@ impl std::ops::Add for Summary {
 
 /// Runs a cluster from a number.
 pub fn run(seed: u64, options: &Options) -> Result<Summary, Box<Broken>> {
-    let mut world = World::new(seed, options);
-    let result = world.run();
-    result.map_err(|what| {
-        let (step, trace) = (world.step, std::mem::take(&mut world.trace));
-        Box::new(Broken { seed, step, what, trace })
-    })?;
-    Ok(world.summary())
+    let mut world = World::new(seed, options, false);
+    match world.run() {
+        Ok(()) => Ok(world.summary()),
+        Err(_) => Err(Box::new(retold(seed, options))),
+    }
+}
+
+/// Runs a cluster that breaks a law once more, with words.
+fn retold(seed: u64, options: &Options) -> Broken {
+    let mut world = World::new(seed, options, true);
+    let violation = world.run().expect_err("a run is a function of its seed and its options");
+    let (step, trace) = (world.step, world.trace.into_lines());
+    let history = trace::history(&trace, &violation.about);
+    Broken { seed, step, what: violation.what, history, trace }
 }
 
 #[cfg(test)]

@@ -1,29 +1,29 @@
-//! A made-up node: what of it survives a crash of its agent, and the agent itself.
+//! A made-up node: what of it survives a crash of its agent, the agent itself, and what it has
+//! under way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use intent::{Inputs, Leftover, Live, Restock, Witnesses};
-use ipam::{Pursuit, Read, View, reserve_handle};
+use intent::{Inputs, Leftover, Live, Restock};
+use ipam::{Pursuit, View};
 use sandbox::claim::{CALICO_IPAM, Fresh, Order, Wish, endpoint_key};
 use sandbox::course::Course;
 use sandbox::failure::Failure;
 use sandbox::identity::{Identity, Workload};
-use sandbox::life::{NetnsId, Phase, Record};
+use sandbox::life::{NetnsId, Origin, Owed, Phase, Record};
 use sandbox::reclaim;
 use sandbox::reserve::Unsettled;
-use sandbox::wiring::Wiring;
 
 use crate::options::{Bug, Options};
 use crate::store::Store;
-
-/// The network that everybody is in.
-pub(crate) const NETWORK: &str = "net";
+use crate::trace::who;
 
 /// An interface of a sandbox on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
     pub(crate) identity: Identity,
+    /// The number of the namespace that its other end is in.
+    pub(crate) netns: u64,
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
@@ -38,10 +38,12 @@ pub(crate) struct Node {
     pub(crate) memory: BTreeMap<String, Vec<u8>>,
     /// In the kernel.
     pub(crate) interfaces: BTreeMap<String, Interface>,
-    /// Containers whose namespace is there.
-    pub(crate) namespaces: BTreeSet<String>,
+    /// Containers whose namespace is there, and its number.
+    pub(crate) namespaces: BTreeMap<String, u64>,
     /// Whether the datastore cannot be reached.
     pub(crate) is_away: bool,
+    /// Since which step it answers.
+    pub(crate) answers_since: usize,
     pub(crate) agent: Option<Agent>,
 }
 
@@ -52,7 +54,19 @@ pub(crate) struct Agent {
     pub(crate) inputs: Inputs,
     /// The revision up to which the watch has delivered.
     pub(crate) watched: i64,
+    /// Revisions of our own writes that it has not delivered yet.
+    pub(crate) ahead: BTreeMap<String, i64>,
     pub(crate) works: Vec<Work>,
+}
+
+/// What a runtime asks an interface for.
+#[derive(Clone, Debug)]
+pub(crate) struct Attachment {
+    pub(crate) identity: Identity,
+    pub(crate) workload: Workload,
+    pub(crate) network: &'static str,
+    pub(crate) ipv4: bool,
+    pub(crate) ipv6: bool,
 }
 
 /// Something under way, or waiting for its turn: of those that want an interface of the same name
@@ -68,10 +82,13 @@ pub(crate) struct Work {
 /// What is to be done.
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
-    Add(Identity, Workload, Fresh),
-    Del(Identity, Workload),
-    /// Take down what the join found dead, or what could not leave.
+    /// An ADD, with the number of its namespace.
+    Add(Box<Attachment>, u64, Fresh),
+    Del(Box<Attachment>),
+    /// Take down what could not leave.
     Down(Identity, Workload),
+    /// Take down what the join found dead.
+    Dead(Box<Record>),
     Settle(Identity, Workload),
     Keep(Identity, Workload, Fresh),
     Restock(Restock),
@@ -80,7 +97,9 @@ pub(crate) enum Job {
 
 #[derive(Debug)]
 pub(crate) enum Task {
-    Add(Box<Running>, Order),
+    Add(Box<Adding>),
+    /// It was added before, and is as it should be.
+    Again,
     Del(Box<Running>),
     Settle(Box<Record>, Pursuit<Result<Record, Unsettled>>),
     Keep(Box<Record>, Fresh, Pursuit<Result<reclaim::Reclaimed, reclaim::Kept>>),
@@ -88,15 +107,26 @@ pub(crate) enum Task {
     Sweep(Leftover, Pursuit<()>),
 }
 
+/// An ADD on its way.
+#[derive(Debug)]
+pub(crate) struct Adding {
+    pub(crate) asked: Attachment,
+    pub(crate) netns: u64,
+    pub(crate) fresh: Fresh,
+    /// An earlier attempt that makes room first.
+    pub(crate) room: Option<Running>,
+    pub(crate) up: Option<(Running, Order)>,
+}
+
 impl Job {
     /// Whose it is.
     pub(crate) fn sandbox(&self) -> Option<(&Identity, &Workload)> {
         match self {
-            Self::Add(identity, workload, _)
-            | Self::Del(identity, workload)
-            | Self::Down(identity, workload)
+            Self::Add(asked, ..) | Self::Del(asked) => Some((&asked.identity, &asked.workload)),
+            Self::Down(identity, workload)
             | Self::Settle(identity, workload)
             | Self::Keep(identity, workload, _) => Some((identity, workload)),
+            Self::Dead(record) => Some((&record.identity, &record.workload)),
             Self::Restock(_) | Self::Sweep(_) => None,
         }
     }
@@ -104,12 +134,33 @@ impl Job {
     fn turn(&self) -> String {
         match self {
             Self::Restock(_) => "the reserve".to_owned(),
-            Self::Sweep(Leftover::Endpoint { interface, .. }) => interface.clone(),
+            Self::Sweep(Leftover::Endpoint { usual, .. }) => usual.clone(),
             Self::Sweep(leftover) => format!("{leftover:?}"),
             _ => {
                 let (identity, workload) = self.sandbox().expect("all others have one");
                 workload.host_interface(identity)
             }
+        }
+    }
+
+    /// In words.
+    pub(crate) fn label(&self) -> String {
+        let what = match self {
+            Self::Add(..) => "ADD",
+            Self::Del(_) => "DEL",
+            Self::Down(..) => "take down",
+            Self::Dead(_) => "take down the dead",
+            Self::Settle(..) => "settle",
+            Self::Keep(..) => "keep",
+            Self::Restock(_) => "fill the reserve",
+            Self::Sweep(Leftover::Endpoint { key, .. }) => {
+                return format!("remove the ghost {}", crate::trace::short(key));
+            }
+            Self::Sweep(_) => "let go what is unused",
+        };
+        match self.sandbox() {
+            Some((identity, _)) => format!("{what} {}", who(identity)),
+            None => what.to_owned(),
         }
     }
 }
@@ -128,13 +179,24 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) chance: &'a mut fastrand::Rng,
     pub(crate) options: &'a Options,
     pub(crate) now: ipam::Moment,
-    /// What is worth telling.
-    pub(crate) notes: &'a mut Vec<String>,
+    pub(crate) step: usize,
+    /// What is worth telling; none if nobody reads it.
+    pub(crate) notes: Option<Vec<String>>,
 }
 
 impl Surroundings<'_> {
-    fn happens(&mut self, rate: u32) -> bool {
+    pub(crate) fn happens(&mut self, rate: u32) -> bool {
         self.chance.u32(0..1000) < rate
+    }
+
+    pub(crate) fn has(&self, bug: Bug) -> bool {
+        self.options.bug == Some(bug)
+    }
+
+    pub(crate) fn note(&mut self, what: impl FnOnce() -> String) {
+        if let Some(notes) = &mut self.notes {
+            notes.push(what());
+        }
     }
 
     pub(crate) fn fresh(&mut self) -> Fresh {
@@ -144,7 +206,7 @@ impl Surroundings<'_> {
 }
 
 impl Running {
-    fn new(course: Course) -> Self {
+    pub(crate) fn new(course: Course) -> Self {
         Self { course, claim: None, release: None }
     }
 }
@@ -158,25 +220,24 @@ impl Node {
             stock: BTreeSet::new(),
             memory: BTreeMap::new(),
             interfaces: BTreeMap::new(),
-            namespaces: BTreeSet::new(),
+            namespaces: BTreeMap::new(),
             is_away: false,
+            answers_since: 0,
             agent: None,
         }
     }
 
     /// Starts the agent: what was under way is taken back, what was leaving leaves.
     pub(crate) fn start(&mut self) {
-        let mut inputs = Inputs::new(&self.name);
-        vouch(&mut inputs, &self.journal, &self.interfaces, self.boot);
-        self.agent = Some(Agent { view: View::default(), inputs, watched: 0, works: Vec::new() });
+        let inputs = self.vouched();
+        let (view, ahead) = (View::default(), BTreeMap::new());
+        self.agent = Some(Agent { view, inputs, watched: 0, ahead, works: Vec::new() });
         self.retry();
     }
 
     /// What was leaving and could not leaves now.
     pub(crate) fn retry(&mut self) {
-        let boot = self.boot.to_string();
-        let unfinished = self.journal.values();
-        let unfinished = unfinished.filter(|it| it.phase != Phase::Ready || it.boot != boot);
+        let unfinished = self.journal.values().filter(|it| !self.is_up(it));
         let downs: Vec<Job> =
             unfinished.map(|it| Job::Down(it.identity.clone(), it.workload.clone())).collect();
         downs.into_iter().for_each(|job| self.begin(job));
@@ -187,55 +248,54 @@ impl Node {
         let Some(agent) = &mut self.agent else { return };
         let turn = job.turn();
         let is_call = matches!(job, Job::Add(..) | Job::Del(..));
-        let is_busy = agent.works.iter().any(|work| {
-            let same = work.job.sandbox().map(|it| it.0) == job.sandbox().map(|it| it.0);
-            work.turn == turn && same
-        });
+        let is_same = |other: &Job| match (other, &job) {
+            (Job::Sweep(other), Job::Sweep(leftover)) => other == leftover,
+            _ => {
+                let sandbox = other.sandbox().map(|it| it.0);
+                std::mem::discriminant(other) == std::mem::discriminant(&job)
+                    && sandbox == job.sandbox().map(|it| it.0)
+            }
+        };
+        let is_busy = agent.works.iter().any(|work| is_same(&work.job));
         if is_call || !is_busy {
             agent.works.push(Work { turn, job, task: None });
         }
     }
 
     /// The turn of a job has come: what it is about may have changed meanwhile.
-    pub(crate) fn open(&self, agent: &Agent, job: &Job) -> Option<Task> {
+    pub(crate) fn open(&self, agent: &Agent, job: &Job, bug: Option<Bug>) -> Option<Task> {
         let known = job.sandbox().and_then(|(identity, _)| self.journal.get(identity)).cloned();
-        let boot = self.boot.to_string();
-        let is_up = |it: &Record| it.phase == Phase::Ready && it.boot == boot;
-        let down = |record| Task::Del(Box::new(Running::new(Course::down(record, true))));
+        let down = |record| Running::new(Course::down(record, true));
+        let leave = |record| Task::Del(Box::new(down(record)));
         match job {
-            // An earlier attempt makes room first; the runtime asks again.
-            Job::Add(..) if known.is_some() => known.map(down),
-            Job::Add(identity, workload, fresh) => {
-                let usual = workload.host_interface(identity);
-                let record = self.blank(identity, workload, usual, Phase::Claiming);
-                let order = Order {
-                    record: record.clone(),
-                    wish: Wish { ipv4: true, avoid: self.routed(), ..Wish::default() },
-                    fresh: fresh.clone(),
-                };
-                Some(Task::Add(Box::new(Running::new(Course::up(record, true))), order))
+            Job::Add(asked, netns, fresh) => {
+                if known.as_ref().is_some_and(|it| self.is_the_same(it, *netns)) {
+                    return Some(Task::Again);
+                }
+                let (asked, netns, fresh) = (Attachment::clone(asked), *netns, fresh.clone());
+                let room = known.map(down);
+                Some(Task::Add(Box::new(Adding { asked, netns, fresh, room, up: None })))
             }
-            Job::Del(identity, workload) => {
-                let usual = workload.host_interface(identity);
-                let stranger = || self.blank(identity, workload, usual, Phase::Leaving);
-                Some(down(known.unwrap_or_else(stranger)))
+            Job::Del(asked) => {
+                let stranger = || self.record(asked, 0, Phase::Leaving);
+                Some(leave(known.unwrap_or_else(stranger)))
             }
-            Job::Down(..) => {
-                let is_dead = |it: &Record| !self.namespaces.contains(&it.identity.container);
-                known.filter(|it| !is_up(it) || is_dead(it)).map(down)
-            }
+            Job::Down(..) => known.filter(|it| !self.is_up(it)).map(leave),
+            Job::Dead(_) if bug == Some(Bug::DeadAtFirstLook) => known.map(leave),
+            Job::Dead(record) => known.filter(|it| it == &**record).map(leave),
             Job::Settle(..) => known
-                .filter(|it| is_up(it) && it.owed.is_some())
+                .filter(|it| self.is_up(it) && it.owed.is_some())
                 .map(|it| Task::Settle(Box::new(it), Pursuit::new(&agent.view))),
             Job::Keep(_, _, fresh) => known
-                .filter(|it| is_up(it) && it.owed.is_none())
+                .filter(|it| self.is_up(it) && it.owed.is_none() && self.stands(it))
                 .map(|it| Task::Keep(Box::new(it), fresh.clone(), Pursuit::new(&agent.view))),
             Job::Restock(restock) => {
                 Some(Task::Restock(restock.clone(), Pursuit::new(&agent.view)))
             }
             // A later sandbox may have come to that name.
             Job::Sweep(Leftover::Endpoint { key, .. })
-                if self.journal.values().any(|it| endpoint_key(it) == *key) =>
+                if bug != Some(Bug::GhostWithoutJournal)
+                    && self.journal.values().any(|it| endpoint_key(it) == *key) =>
             {
                 None
             }
@@ -243,39 +303,54 @@ impl Node {
         }
     }
 
-    fn blank(
-        &self,
-        identity: &Identity,
-        workload: &Workload,
-        host_interface: String,
-        phase: Phase,
-    ) -> Record {
-        Record {
-            endpoint: workload.endpoint_name(&self.name, identity).unwrap_or_default(),
-            identity: identity.clone(),
-            network: NETWORK.to_owned(),
-            workload: workload.clone(),
+    /// Nothing stands in the way of an ADD any more. What an earlier attempt could not tell the
+    /// datastore goes over to this one.
+    pub(crate) fn bring_up(&self, adding: &mut Adding, debt: Option<Owed>) {
+        let mut record = self.record(&adding.asked, adding.netns, Phase::Claiming);
+        record.wiring.host_interface = self.free_host_interface(&record);
+        record.profiles = Some(vec![record.network.clone()]);
+        record.owed = debt;
+        let Attachment { ipv4, ipv6, .. } = adding.asked;
+        let wish = Wish { ipv4, ipv6, avoid: self.routed(), ..Wish::default() };
+        let order = Order { record: record.clone(), wish, fresh: adding.fresh.clone() };
+        adding.room = None;
+        adding.up = Some((Running::new(Course::up(record, true)), order));
+    }
+
+    /// The usual name, unless another live sandbox has it, or another interface of this container;
+    /// an earlier sandbox of the same pod makes room.
+    fn free_host_interface(&self, record: &Record) -> String {
+        let (identity, usual) = (&record.identity, &record.wiring.host_interface);
+        let is_pod = matches!(record.workload, Workload::Pod { .. });
+        let is_taken = self.interfaces.get(usual).map(|it| &it.identity).is_some_and(|owner| {
+            let makes_room = is_pod && owner.container != identity.container;
+            owner != identity && !makes_room
+        });
+        if is_taken { identity.spare_host_interface() } else { usual.clone() }
+    }
+
+    pub(crate) fn record(&self, asked: &Attachment, netns: u64, phase: Phase) -> Record {
+        let origin = Origin {
+            identity: asked.identity.clone(),
+            workload: asked.workload.clone(),
+            network: asked.network.to_owned(),
             node: self.name.clone(),
             boot: self.boot.to_string(),
-            netns: NetnsId { device: 0, inode: 0 },
+            netns: NetnsId { device: 0, inode: netns },
             netns_path: String::new(),
             ipam: CALICO_IPAM.to_owned(),
-            addresses: Vec::new(),
-            wiring: Wiring {
-                host_interface,
-                container_interface: identity.interface.clone(),
-                mac: [0; 6],
-                mtu: None,
-                queues: 1,
-                addresses: Vec::new(),
-                routes: Vec::new(),
-                allow_forwarding: false,
-            },
-            profiles: Some(vec![NETWORK.to_owned()]),
-            labels: Vec::new(),
-            owed: None,
-            phase,
-        }
+        };
+        Record::of(origin, phase).expect("names here are good ones")
+    }
+
+    /// Whether a sandbox came up, since the machine did.
+    pub(crate) fn is_up(&self, record: &Record) -> bool {
+        record.phase == Phase::Ready && record.boot == self.boot.to_string()
+    }
+
+    /// Whether a sandbox has what another ADD asks for.
+    fn is_the_same(&self, record: &Record, netns: u64) -> bool {
+        self.is_up(record) && record.netns.inode == netns && self.stands(record)
     }
 
     /// Whether the interface of a sandbox is there and its own.
@@ -284,139 +359,39 @@ impl Node {
         interface.is_some_and(|it| it.identity == record.identity)
     }
 
-    fn routed(&self) -> BTreeSet<IpAddr> {
+    /// Whether somebody may use a sandbox.
+    pub(crate) fn lives(&self, record: &Record) -> bool {
+        let namespace = self.namespaces.get(&record.identity.container);
+        let has_interface = || self.interfaces.values().any(|it| it.identity == record.identity);
+        record.boot == self.boot.to_string()
+            && (namespace == Some(&record.netns.inode) || has_interface())
+    }
+
+    pub(crate) fn routed(&self) -> BTreeSet<IpAddr> {
         self.interfaces.values().flat_map(|it| &it.addresses).copied().collect()
     }
 
-    /// The watch delivers one event, or everything if it has to start anew.
-    pub(crate) fn deliver(&mut self, around: &mut Surroundings<'_>) {
-        let compaction = around.options.compaction;
-        let starts_anew = around.happens(compaction);
-        let Some(agent) = self.agent.as_mut().filter(|_| !self.is_away) else { return };
-        let store = &*around.store;
-        match store.since(agent.watched).filter(|_| agent.watched > 0 && !starts_anew) {
-            Some(events) => {
-                // A transaction is delivered as a whole.
-                let Some(at) = events.first().map(|event| event.revision) else { return };
-                for event in events.iter().take_while(|event| event.revision == at) {
-                    agent.learn(&mut self.memory, &event.key, event.value.as_deref(), at);
-                }
-                agent.view.advance("/calico/", at);
-                agent.watched = at;
-            }
-            None => {
-                let all = Read::Prefix("/calico/".to_owned());
-                store.read(&mut agent.view, &all);
-                // Endpoints and blocks that went while nobody watched.
-                agent.inputs = Inputs::new(&self.name);
-                vouch(&mut agent.inputs, &self.journal, &self.interfaces, self.boot);
-                self.memory.clear();
-                for (key, (value, at)) in store.under("/calico/") {
-                    agent.learn(&mut self.memory, key, Some(value), *at);
-                }
-                agent.inputs.complete();
-                agent.watched = store.revision;
-            }
-        }
-    }
-
-    /// Looks for what is to be done while the datastore answers.
-    pub(crate) fn look_around(&mut self, around: &mut Surroundings<'_>) {
-        self.retry();
-        let Some(agent) = &self.agent else { return };
-        if agent.inputs.in_sync().is_none() || self.is_away {
-            return;
-        }
-        let handle = reserve_handle(&self.name);
-        let taken = self.journal.values().flat_map(|it| &it.wiring.addresses).copied().collect();
-        let held = agent.inputs.reserve(&handle, around.options.reserve);
-        let restock = Restock::of(&held, &taken);
-        let kept = held.fit.difference(&restock.back).copied().collect();
-        let is_up =
-            |record: &&Record| record.phase == Phase::Ready && record.boot == self.boot.to_string();
-        let (owed, told): (Vec<&Record>, Vec<&Record>) =
-            self.journal.values().filter(is_up).partition(|it| it.owed.is_some());
-        let names = |it: &Record| (it.identity.clone(), it.workload.clone());
-        let settles = owed.into_iter().map(names).map(|(it, of)| Job::Settle(it, of));
-        let lacking = told.into_iter().filter(|it| agent.inputs.lacks(&endpoint_key(it)));
-        let keeps = lacking.map(names).map(|(it, of)| Job::Keep(it, of, around.fresh()));
-        let mut jobs: Vec<Job> = settles.chain(keeps).collect();
-        jobs.extend(Some(restock).filter(|it| !it.is_nothing()).map(Job::Restock));
-        self.stock = kept;
-        jobs.into_iter().for_each(|job| self.begin(job));
-    }
-
-    /// The join: what is left over goes.
-    pub(crate) fn join(&mut self, bug: Option<Bug>) {
-        let Some(agent) = &self.agent else { return };
-        let Some(proof) = agent.inputs.in_sync() else {
-            if bug == Some(Bug::ReleaseBeforeInSync) {
-                let unknown =
-                    self.journal.values().filter(|it| agent.inputs.lacks(&endpoint_key(it)));
-                let names = unknown.map(|it| it.wiring.host_interface.clone());
-                let names: BTreeSet<String> = names.collect();
-                self.interfaces.retain(|name, _| !names.contains(name));
-            }
-            return;
-        };
-        let boot = self.boot.to_string();
-        let living = self.journal.values().filter(|record| {
-            record.boot == boot && self.namespaces.contains(&record.identity.container)
+    /// Addresses that other interfaces of the same container hold under the same handle.
+    pub(crate) fn addresses_of_others(&self, record: &Record) -> BTreeSet<IpAddr> {
+        let handle = record.handle();
+        let others = self.journal.values().filter(|other| {
+            other.identity.container == record.identity.container
+                && other.identity != record.identity
+                && other.handle() == handle
         });
-        let seen = Witnesses {
-            journal: self.journal.values().cloned().collect(),
-            interfaces: self.interfaces.keys().cloned().collect(),
-            routed: self.routed(),
-            living: living.map(|record| record.identity.clone()).collect(),
-        };
-        let leftovers = agent.inputs.leftovers(proof, &seen);
-        for leftover in leftovers {
-            match leftover {
-                Leftover::Sandbox(it) => self.begin(Job::Down(it.identity, it.workload)),
-                _ => self.begin(Job::Sweep(leftover)),
+        others.flat_map(|other| &other.wiring.addresses).copied().collect()
+    }
+
+    /// Nothing absorbed yet. The journal vouches for what is up; of several sandboxes of one pod,
+    /// for the one that has the interface.
+    pub(crate) fn vouched(&self) -> Inputs {
+        let mut inputs = Inputs::new(&self.name);
+        for record in self.journal.values().filter(|it| self.is_up(it)) {
+            let key = endpoint_key(record);
+            if self.stands(record) || !inputs.is_vouched(&key) {
+                inputs.vouch(&key, Live::of(record));
             }
         }
-    }
-}
-
-/// The journal vouches for what is up; of several sandboxes of one pod, for the one that has the
-/// interface.
-fn vouch(
-    inputs: &mut Inputs,
-    journal: &BTreeMap<Identity, Record>,
-    interfaces: &BTreeMap<String, Interface>,
-    boot: u64,
-) {
-    let up = |it: &&Record| it.phase == Phase::Ready && it.boot == boot.to_string();
-    for record in journal.values().filter(up) {
-        let key = endpoint_key(record);
-        let interface = interfaces.get(&record.wiring.host_interface);
-        let stands = interface.is_some_and(|it| it.identity == record.identity);
-        if stands || !inputs.is_vouched(&key) {
-            inputs.vouch(&key, Live::of(record));
-        }
-    }
-}
-
-impl Agent {
-    pub(crate) fn learn(
-        &mut self,
-        memory: &mut BTreeMap<String, Vec<u8>>,
-        key: &str,
-        value: Option<&[u8]>,
-        revision: i64,
-    ) {
-        if self.view.is_ahead(key, revision) && self.inputs.in_sync().is_some() {
-            return;
-        }
-        self.view.observe(key, value.map(|value| (value.to_vec(), revision)), revision);
-        self.inputs.absorb(key, value);
-        let is_kept = ["/clusterinformations/", "/ippools/", "/profiles/"]
-            .iter()
-            .any(|kind| key.contains(kind));
-        match value {
-            Some(value) if is_kept => drop(memory.insert(key.to_owned(), value.to_vec())),
-            _ => drop(memory.remove(key)),
-        }
+        inputs
     }
 }

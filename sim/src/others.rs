@@ -3,21 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use api::keys::ipam::Block;
 use ipam::{AutoAssign, Next, Outcome, Planned, Planner, Pursuit, Release, View};
 
 use crate::options::Bug;
-use crate::store::Store;
-use crate::world::{State, World};
-
-const BLOCKS: &str = "/calico/ipam/v2/assignment/";
+use crate::trace::{addresses, short};
+use crate::world::{Container, State, World};
 
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Others {
     nodes: Vec<String>,
     /// The pods on Calico's nodes, by handle.
-    pub(crate) pods: BTreeMap<String, IpAddr>,
+    pub(crate) pods: BTreeMap<String, Vec<IpAddr>>,
     /// What the collector has found to be nobody's, and releases some time later.
     found: Vec<Release>,
     n_made: u64,
@@ -30,18 +27,16 @@ impl Others {
 
     /// One of them does something.
     pub(crate) fn act(&mut self, world: &mut World) {
-        match world.chance.u8(0..20) {
-            0..6 => self.make(world),
-            6..10 => self.remove(world),
-            10..12 => give_up_an_empty_block(world),
-            12..15 => self.find(world),
-            15..18 => self.collect(world),
-            _ => {
-                let rate = world.options.edit * 10;
-                if world.chance.u32(0..1000) < rate {
-                    edit(world);
-                }
-            }
+        let rate = world.options.edit;
+        if world.happens(rate) {
+            return edit(world);
+        }
+        match world.chance.u8(0..19) {
+            0..5 => self.make(world),
+            5..8 => self.remove(world),
+            8..10 => give_up_an_empty_block(world),
+            10..14 => self.find(world),
+            _ => self.collect(world),
         }
     }
 
@@ -55,17 +50,18 @@ impl Others {
         let attributes = BTreeMap::from([("node".to_owned(), node.clone())]);
         let request = AutoAssign {
             node,
-            num4: 1,
+            num4: world.families.0.into(),
+            num6: world.families.1.into(),
             handle: Some(handle.clone()),
             attributes,
             purpose: "Workload".to_owned(),
             ..AutoAssign::default()
         };
         let assigned = at_once(world, |planner| planner.auto_assign(&request));
-        let address = assigned.addresses().next().map(|network| network.address());
-        if let Some(address) = address {
-            world.tell(format!("Calico gives {address} to {handle}"));
-            self.pods.insert(handle, address);
+        let given: Vec<IpAddr> = assigned.addresses().map(|network| network.address()).collect();
+        if !given.is_empty() {
+            world.tell(|| format!("Calico gives{} to {handle}", addresses(&given)));
+            self.pods.insert(handle, given);
         }
     }
 
@@ -73,18 +69,22 @@ impl Others {
         let handle = self.pods.keys().nth(world.chance.usize(0..self.pods.len().max(1))).cloned();
         let Some(handle) = handle else { return };
         let _ = at_once(world, |planner| planner.release_by_handle(&handle));
-        world.tell(format!("Calico releases {handle}"));
-        self.pods.remove(&handle);
+        let gone = self.pods.remove(&handle).unwrap_or_default();
+        world.tell(|| format!("Calico releases{} of {handle}", addresses(&gone)));
     }
 
     /// The collector looks for addresses of containers that are gone.
     fn find(&mut self, world: &World) {
-        let handle = |at: &crate::world::Container| at.identity.handle(crate::node::NETWORK);
+        let handle = |it: &Container| it.asked.identity.handle(it.asked.network);
         let is_gone =
-            |state: State| matches!(state, State::Stopping | State::Deleting | State::Gone);
+            |it: &&Container| matches!(it.state, State::Stopping | State::Deleting | State::Gone);
+        let (gone, there): (Vec<&Container>, Vec<&Container>) =
+            world.containers.iter().partition(is_gone);
+        // An interface may be gone while another one of the container lives.
+        let there: BTreeSet<String> = there.into_iter().map(handle).collect();
         let gone: BTreeSet<String> =
-            world.containers.iter().filter(|it| is_gone(it.state)).map(handle).collect();
-        for (_, block) in blocks(&world.store) {
+            gone.into_iter().map(handle).filter(|it| !there.contains(it)).collect();
+        for block in world.store.blocks() {
             for ordinal in 0..block.allocations.len() {
                 let held = block.attribute(ordinal).and_then(|it| it.handle.clone());
                 let Some(handle) = held.filter(|it| gone.contains(it)) else { continue };
@@ -104,27 +104,19 @@ impl Others {
         }
         let release = self.found.swap_remove(world.chance.usize(0..self.found.len()));
         let _ = at_once(world, |planner| planner.release_ips(std::slice::from_ref(&release)));
-        world.tell(format!("the collector releases {} of {}", release.address, release.handle));
+        world.tell(|| format!("the collector releases {} of {}", release.address, release.handle));
     }
-}
-
-/// All blocks that can be read.
-pub(crate) fn blocks(store: &Store) -> impl Iterator<Item = (String, Block)> {
-    store.under(BLOCKS).filter_map(|(key, (value, _))| {
-        let value = text::json::parse(value).ok()?;
-        Some((key.clone(), Block::decode(&value).ok()?))
-    })
 }
 
 /// Calico takes claims on empty blocks away from nodes that do not need them.
 fn give_up_an_empty_block(world: &mut World) {
-    let all: Vec<net::Cidr> = blocks(&world.store).map(|(_, block)| block.cidr).collect();
+    let all: Vec<net::Cidr> = world.store.blocks().map(|block| block.cidr).collect();
     if all.is_empty() {
         return;
     }
     let cidr = all[world.chance.usize(0..all.len())];
     if at_once(world, |planner| planner.release_block_affinity(cidr, true)).is_ok() {
-        world.tell(format!("Calico gives {cidr} up if it is empty"));
+        world.tell(|| format!("Calico gives {cidr} up if it is empty"));
     }
 }
 
@@ -144,7 +136,7 @@ fn edit(world: &mut World) {
     }
     let key = &keys[world.chance.usize(0..keys.len())];
     world.store.put(key, None);
-    world.tell(format!("an operator removes {key}"));
+    world.tell(|| format!("an operator removes {}", short(key)));
 }
 
 /// Plans and commits, with nobody in between.

@@ -1,9 +1,14 @@
 //! A made-up datastore: keys, revisions and transactions as etcd has them, in memory.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Bound;
 
+use api::keys::ipam::Block;
 use ipam::{Condition, Entry, Plan, Read, View};
+
+/// Where blocks lie.
+const BLOCKS: &str = "/calico/ipam/v2/assignment/";
 
 /// What happened to a key.
 #[derive(Clone, Debug)]
@@ -13,6 +18,14 @@ pub(crate) struct Event {
     pub(crate) value: Option<Vec<u8>>,
 }
 
+/// An address that changed hands.
+#[derive(Clone, Debug)]
+pub(crate) struct Moved {
+    pub(crate) address: IpAddr,
+    pub(crate) from: Option<String>,
+    pub(crate) to: Option<String>,
+}
+
 /// All keys, and what happened to them.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -20,21 +33,46 @@ pub(crate) struct Store {
     pub(crate) revision: i64,
     log: Vec<Event>,
     /// Events up to this revision are forgotten.
-    pub(crate) compacted: i64,
+    compacted: i64,
+    /// Blocks as they are read, and who holds which address by them.
+    blocks: BTreeMap<String, Block>,
+    pub(crate) holders: BTreeMap<IpAddr, String>,
+    /// What changed hands since the laws last looked.
+    pub(crate) moved: Vec<Moved>,
+    /// Requests that are still under way, and the step at which they arrive.
+    delayed: Vec<(usize, Plan)>,
 }
 
 impl Store {
     pub(crate) fn new() -> Self {
-        Self { entries: BTreeMap::new(), revision: 1, log: Vec::new(), compacted: 1 }
+        Self {
+            entries: BTreeMap::new(),
+            revision: 1,
+            log: Vec::new(),
+            compacted: 1,
+            blocks: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            moved: Vec::new(),
+            delayed: Vec::new(),
+        }
     }
 
     pub(crate) fn get(&self, key: &str) -> Entry {
         self.entries.get(key).cloned()
     }
 
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
     pub(crate) fn under(&self, prefix: &str) -> impl Iterator<Item = (&String, &(Vec<u8>, i64))> {
         let from = (Bound::Included(prefix.to_owned()), Bound::Unbounded);
         self.entries.range::<String, _>(from).take_while(move |(key, _)| key.starts_with(prefix))
+    }
+
+    /// All blocks that can be read.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.values()
     }
 
     /// Reads into a view.
@@ -75,6 +113,9 @@ impl Store {
     pub(crate) fn apply(&mut self, plan: &Plan) -> i64 {
         self.revision += 1;
         for change in &plan.changes {
+            if change.key.starts_with(BLOCKS) {
+                self.account(&change.key, change.value.as_deref());
+            }
             match &change.value {
                 Some(value) => {
                     self.entries.insert(change.key.clone(), (value.clone(), self.revision));
@@ -88,6 +129,63 @@ impl Store {
             });
         }
         self.revision
+    }
+
+    /// Takes note of who holds what by a block that is written.
+    fn account(&mut self, key: &str, value: Option<&[u8]>) {
+        let parsed = value.and_then(|value| text::json::parse(value).ok());
+        let block = parsed.and_then(|value| Block::decode(&value).ok());
+        let held = |block: &Block| -> BTreeMap<IpAddr, String> {
+            let ordinals = 0..block.allocations.len();
+            let held = ordinals.filter_map(|ordinal| {
+                let holder = block.attribute(ordinal).filter(|it| it.released_at.is_none())?;
+                Some((block.address(ordinal)?, holder.handle.clone()?))
+            });
+            held.collect()
+        };
+        let before = self.blocks.get(key).map(held).unwrap_or_default();
+        let after = block.as_ref().map(held).unwrap_or_default();
+        for (address, from) in &before {
+            if !after.contains_key(address) {
+                self.holders.remove(address);
+                let (address, from) = (*address, Some(from.clone()));
+                self.moved.push(Moved { address, from, to: None });
+            }
+        }
+        for (address, to) in after {
+            let from = before.get(&address).cloned();
+            if from.as_ref() != Some(&to) {
+                self.holders.insert(address, to.clone());
+                self.moved.push(Moved { address, from, to: Some(to) });
+            }
+        }
+        match block {
+            Some(block) => drop(self.blocks.insert(key.to_owned(), block)),
+            None => drop(self.blocks.remove(key)),
+        }
+    }
+
+    /// A request is on its way, and arrives later.
+    pub(crate) fn delay(&mut self, plan: &Plan, until: usize) {
+        self.delayed.push((until, plan.clone()));
+    }
+
+    /// Requests arrive that were under way; what they changed.
+    pub(crate) fn arrive(&mut self, step: usize) -> Vec<Plan> {
+        if self.delayed.is_empty() {
+            return Vec::new();
+        }
+        let all = std::mem::take(&mut self.delayed);
+        let (due, later) = all.into_iter().partition(|(until, _)| *until <= step);
+        self.delayed = later;
+        let mut applied = Vec::new();
+        for (_, plan) in due {
+            if self.allows(&plan) {
+                self.apply(&plan);
+                applied.push(plan);
+            }
+        }
+        applied
     }
 
     /// Somebody writes or removes a key without asking.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use intent::{Leftover, Live, Restock};
-use ipam::{Next, Outcome, Planned, Planner, Pursuit, Release, View};
+use intent::{Leftover, Live};
+use ipam::{Next, Outcome, Planned, Planner, Pursuit, View};
 use sandbox::claim::{self, Order, endpoint_key};
 use sandbox::course::{Act, Outage, Performed};
 use sandbox::failure::{Code, Failure};
@@ -15,8 +15,12 @@ use sandbox::life::{Owed, Phase, Record, Step};
 use sandbox::reclaim;
 use sandbox::reserve::{self, Unsettled};
 
-use crate::node::{Agent, Interface, Node, Running, Surroundings, Task};
+use crate::node::{Adding, Agent, Interface, Job, Node, Running, Surroundings, Task};
 use crate::options::Bug;
+use crate::trace::{addresses, changes, moves, spoken, who};
+
+/// How many steps a request may be under way: less than a datastore that is back is left alone.
+const DELAY_STEPS_MAX: usize = crate::look::REST_STEPS - 5;
 
 /// What happened to a work in one step.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,26 +54,39 @@ impl Node {
         let Some(mut agent) = self.agent.take() else { return Advanced::On };
         let mut work = agent.works.remove(index);
         if work.task.is_none() {
-            work.task = self.open(&agent, &work.job);
+            work.task = self.open(&agent, &work.job, around.options.bug);
         }
         let advanced = match &mut work.task {
-            None => Advanced::Over(Ok(())),
-            Some(Task::Add(running, order)) => {
-                self.advance_course(&mut agent, running, Some(order), around)
-            }
+            None | Some(Task::Again) => Advanced::Over(Ok(())),
+            Some(Task::Add(adding)) => self.advance_add(&mut agent, adding, around),
             Some(Task::Del(running)) => self.advance_course(&mut agent, running, None, around),
             Some(Task::Settle(record, pursuit)) => self.settle(&mut agent, record, pursuit, around),
             Some(Task::Keep(record, fresh, pursuit)) => {
-                let held =
-                    Record { identity: holder(record, around.options.bug), ..(**record).clone() };
+                let held = held(record, around.options.bug);
                 let keep = |planner: &mut Planner<'_>| reclaim::reclaim(planner, &held, fresh);
-                self.keep(&mut agent, record, pursuit, around, keep)
+                self.transact(&mut agent, pursuit, around, keep, |node, agent, kept| {
+                    if let Ok(reclaimed) = kept {
+                        let identity = record.identity.clone();
+                        node.write(agent, Record { identity, ..reclaimed.record });
+                    }
+                })
             }
             Some(Task::Restock(restock, pursuit)) => {
-                self.restock(&mut agent, restock, pursuit, around)
+                let name = self.name.clone();
+                let plan = |planner: &mut Planner<'_>| restock.plan(planner, &name);
+                self.transact(&mut agent, pursuit, around, plan, |_, _, ()| {})
             }
             Some(Task::Sweep(leftover, pursuit)) => {
-                self.sweep(&mut agent, leftover, pursuit, around)
+                let name = self.name.clone();
+                let used: BTreeSet<IpAddr> = match around.has(Bug::GhostWithoutJournal) {
+                    true => BTreeSet::new(),
+                    false => {
+                        let used = self.journal.values().flat_map(|it| &it.wiring.addresses);
+                        used.copied().collect()
+                    }
+                };
+                let plan = |planner: &mut Planner<'_>| sweep(planner, leftover, &name, &used);
+                self.transact(&mut agent, pursuit, around, plan, |_, _, ()| {})
             }
         };
         if !matches!(advanced, Advanced::Over(_)) {
@@ -83,13 +100,45 @@ impl Node {
     pub(crate) fn answered(&mut self, identity: &Identity, is_taken: bool) {
         let works = self.agent.iter_mut().flat_map(|agent| &mut agent.works);
         for work in works {
-            if let Some(Task::Add(running, _)) = &mut work.task
+            if let Some(Task::Add(adding)) = &mut work.task
+                && let Some((running, _)) = &mut adding.up
                 && running.course.record().identity == *identity
                 && running.course.next() == Act::Answer
             {
                 running.course.answered(is_taken);
             }
         }
+    }
+
+    fn advance_add(
+        &mut self,
+        agent: &mut Agent,
+        adding: &mut Adding,
+        around: &mut Surroundings<'_>,
+    ) -> Advanced {
+        if let Some(room) = &mut adding.room {
+            match self.advance_course(agent, room, None, around) {
+                Advanced::Over(Ok(())) => self.bring_up(adding, None),
+                Advanced::Over(Err(failure)) if failure.code == Code::TryAgainLater => {
+                    let debt = Owed { was_tried: true, ..Owed::default() };
+                    self.bring_up(adding, Some(debt));
+                }
+                advanced => return advanced,
+            }
+            return Advanced::On;
+        }
+        let Some((running, order)) = &mut adding.up else {
+            self.bring_up(adding, None);
+            return Advanced::On;
+        };
+        let identity = &adding.asked.identity;
+        let leaves = |job: &Job| matches!(job, Job::Del(asked) if asked.identity == *identity);
+        let is_late = agent.works.iter().any(|work| leaves(&work.job));
+        if is_late && running.course.is_up() && matches!(running.course.next(), Act::Perform(_)) {
+            around.note(|| "gives up: a DEL waits".to_owned());
+            running.course.give_up();
+        }
+        self.advance_course(agent, running, Some(order), around)
     }
 
     fn advance_course(
@@ -102,6 +151,7 @@ impl Node {
         match running.course.next() {
             Act::Write => {
                 let record = running.course.record().clone();
+                around.note(|| format!("writes {}", spoken(&record)));
                 self.write(agent, record);
                 running.course.written(Ok(()));
             }
@@ -114,38 +164,28 @@ impl Node {
                 let was_tried = running.course.outage().is_some_and(|it| it.was_tried);
                 let taken = self.take(order, was_tried, around);
                 if let Ok(Performed::Made(record)) = &taken {
+                    around.note(|| format!("takes of the reserve: {}", spoken(record)));
                     self.write(agent, (**record).clone());
                 }
                 running.course.performed(taken);
             }
-            Act::Perform(Step::Release) => {
-                let record = running.course.record().clone();
-                let record = released(record, around.options.bug);
-                let pursuit = running.release.get_or_insert_with(|| Pursuit::new(&agent.view));
-                let others = BTreeSet::new();
-                let release = |planner: &mut Planner<'_>| match record.owed {
-                    Some(_) => reserve::release(planner, &record, &others),
-                    None => claim::release(planner, &record, &others),
-                };
-                let performed = match self.pursue(agent, pursuit, around, release) {
-                    Progress::On => return Advanced::On,
-                    Progress::Done(_) => Ok(Performed::Done),
-                    Progress::Unreachable | Progress::Uncertain => {
-                        Err(Failure::new(Code::TryAgainLater, "away"))
-                    }
-                };
-                running.course.performed(performed);
-            }
+            Act::Perform(Step::Release) => return self.release(agent, running, around),
             Act::Perform(step) => {
                 let performed = self.in_the_kernel(step, running.course.record(), around);
                 running.course.performed(performed.map(|()| Performed::Done));
             }
             Act::Answer => return Advanced::Answers,
             Act::Forget => {
+                around.note(|| "forgets it".to_owned());
                 self.journal.remove(&running.course.record().identity);
                 running.course.forgotten(Ok(()));
             }
-            Act::End(result) => return Advanced::Over(result),
+            Act::End(result) => {
+                if let Err(failure) = &result {
+                    around.note(|| format!("fails: {}", failure.message));
+                }
+                return Advanced::Over(result);
+            }
         }
         Advanced::On
     }
@@ -157,11 +197,12 @@ impl Node {
         order: &Order,
         around: &mut Surroundings<'_>,
     ) -> Advanced {
-        let order = named(order, around.options.bug);
+        let order =
+            Order { record: held(&order.record, around.options.bug), ..Order::clone(order) };
         let pursuit = running.claim.get_or_insert_with(|| Pursuit::new(&agent.view));
         let claim = |planner: &mut Planner<'_>| claim::claim(planner, &order);
         let outage = |was_tried| {
-            let failure = Failure::new(Code::TryAgainLater, "away");
+            let failure = Failure::new(Code::TryAgainLater, "the datastore is away");
             Ok(Performed::Away(Outage { failure, was_tried }))
         };
         let performed = match self.pursue(agent, pursuit, around, claim) {
@@ -172,6 +213,33 @@ impl Node {
             }),
             Progress::Unreachable => outage(false),
             Progress::Uncertain => outage(true),
+        };
+        running.course.performed(performed);
+        Advanced::On
+    }
+
+    fn release(
+        &mut self,
+        agent: &mut Agent,
+        running: &mut Running,
+        around: &mut Surroundings<'_>,
+    ) -> Advanced {
+        let others = match around.has(Bug::HandleOfOneInterface) {
+            true => BTreeSet::new(),
+            false => self.addresses_of_others(running.course.record()),
+        };
+        let record = released(running.course.record(), around.options.bug);
+        let pursuit = running.release.get_or_insert_with(|| Pursuit::new(&agent.view));
+        let release = |planner: &mut Planner<'_>| match record.owed {
+            Some(_) => reserve::release(planner, &record, &others),
+            None => claim::release(planner, &record, &others),
+        };
+        let performed = match self.pursue(agent, pursuit, around, release) {
+            Progress::On => return Advanced::On,
+            Progress::Done(_) => Ok(Performed::Done),
+            Progress::Unreachable | Progress::Uncertain => {
+                Err(Failure::new(Code::TryAgainLater, "the datastore is away"))
+            }
         };
         running.course.performed(performed);
         Advanced::On
@@ -205,22 +273,24 @@ impl Node {
         let name = &record.wiring.host_interface;
         match step {
             Step::Wire => {
-                if !self.namespaces.contains(&record.identity.container) {
+                let namespace = self.namespaces.get(&record.identity.container);
+                if namespace != Some(&record.netns.inode) {
                     return Err(Failure::plugin("the namespace is gone"));
                 }
+                around.note(|| format!("makes {name} with{}", addresses(&record.wiring.addresses)));
                 let addresses = record.wiring.addresses.iter().copied().collect();
-                let interface = Interface { identity: record.identity.clone(), addresses };
+                let (identity, netns) = (record.identity.clone(), record.netns.inode);
+                let interface = Interface { identity, netns, addresses };
                 self.interfaces.insert(name.clone(), interface);
             }
             Step::Unwire => {
                 let is_own = |it: &Interface| it.identity == record.identity;
-                let takes_any = around.options.bug == Some(Bug::DelByInterfaceName);
+                let takes_any = around.has(Bug::DelByInterfaceName);
                 if self.interfaces.get(name).is_some_and(|it| takes_any || is_own(it))
                     && let Some(gone) = self.interfaces.remove(name)
-                    && gone.identity != record.identity
                 {
-                    let gone = gone.identity;
-                    around.notes.push(format!("the interface of {gone} went with another's"));
+                    let (of, with) = (who(&gone.identity), addresses(&gone.addresses));
+                    around.note(|| format!("removes {name} of {of} with{with}"));
                 }
             }
             _ => {}
@@ -241,12 +311,18 @@ impl Node {
         }
         view.complete("/calico/resources/v3/projectcalico.org/ippools/", 1);
         view.observe(&endpoint_key(&order.record), None, 1);
-        let taken: BTreeSet<IpAddr> = match around.options.bug {
-            Some(Bug::ReserveTwice) => BTreeSet::new(),
-            _ => self.journal.values().flat_map(|it| &it.wiring.addresses).copied().collect(),
+        let mut order = order.clone();
+        let free = match around.has(Bug::ReserveTwice) {
+            true => {
+                order.wish.avoid.clear();
+                self.stock.clone()
+            }
+            false => {
+                let taken = self.journal.values().flat_map(|it| &it.wiring.addresses);
+                self.stock.difference(&taken.copied().collect()).copied().collect()
+            }
         };
-        let free = self.stock.difference(&taken).copied().collect();
-        let take = |planner: &mut Planner<'_>| reserve::take(planner, order, &free);
+        let take = |planner: &mut Planner<'_>| reserve::take(planner, &order, &free);
         match ipam::plan(&view, around.now, take) {
             ipam::Step::Done(Ok(mut record), _) => {
                 record.phase = Phase::Claimed;
@@ -270,96 +346,40 @@ impl Node {
             self.write(agent, record.clone());
             return Advanced::On;
         }
-        let interface = self.interfaces.get(&record.wiring.host_interface);
-        let is_current = interface.is_some_and(|it| it.identity == record.identity);
-        let others = BTreeSet::new();
-        let held = Record { identity: holder(record, around.options.bug), ..record.clone() };
+        let is_current = self.stands(record);
+        let others = self.addresses_of_others(record);
+        let held = held(record, around.options.bug);
         let settle =
             |planner: &mut Planner<'_>| reserve::settle(planner, &held, &others, is_current);
-        match self.pursue(agent, pursuit, around, settle) {
-            Progress::On => Advanced::On,
-            Progress::Done(Ok(settled)) => {
+        self.transact(agent, pursuit, around, settle, |node, agent, settled| {
+            if let Ok(settled) = settled {
                 let settled = Record { identity: record.identity.clone(), ..settled };
                 for address in &settled.wiring.addresses {
-                    self.stock.remove(address);
+                    node.stock.remove(address);
                 }
-                self.write(agent, settled);
-                Advanced::Over(Ok(()))
+                node.write(agent, settled);
             }
-            _ => Advanced::Over(Ok(())),
-        }
+        })
     }
 
-    fn keep(
+    /// One step of a transaction that is all there is to a work; `then` is done with its answer.
+    fn transact<T>(
         &mut self,
         agent: &mut Agent,
-        record: &Record,
-        pursuit: &mut Pursuit<Result<reclaim::Reclaimed, reclaim::Kept>>,
+        pursuit: &mut Pursuit<T>,
         around: &mut Surroundings<'_>,
-        keep: impl FnMut(&mut Planner<'_>) -> Planned<Result<reclaim::Reclaimed, reclaim::Kept>>,
+        operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
+        then: impl FnOnce(&mut Self, &mut Agent, T),
     ) -> Advanced {
-        let holder = self.interfaces.get(&record.wiring.host_interface);
-        if holder.is_none_or(|it| it.identity != record.identity) {
-            return Advanced::Over(Ok(()));
+        match self.pursue(agent, pursuit, around, operations) {
+            Progress::On => return Advanced::On,
+            Progress::Done(answer) => then(self, agent, answer),
+            Progress::Unreachable | Progress::Uncertain => {}
         }
-        match self.pursue(agent, pursuit, around, keep) {
-            Progress::On => Advanced::On,
-            Progress::Done(Ok(reclaimed)) => {
-                let identity = record.identity.clone();
-                self.write(agent, Record { identity, ..reclaimed.record });
-                Advanced::Over(Ok(()))
-            }
-            _ => Advanced::Over(Ok(())),
-        }
+        Advanced::Over(Ok(()))
     }
 
-    fn restock(
-        &mut self,
-        agent: &mut Agent,
-        restock: &Restock,
-        pursuit: &mut Pursuit<()>,
-        around: &mut Surroundings<'_>,
-    ) -> Advanced {
-        let name = self.name.clone();
-        let plan = |planner: &mut Planner<'_>| restock.plan(planner, &name);
-        match self.pursue(agent, pursuit, around, plan) {
-            Progress::On => Advanced::On,
-            _ => Advanced::Over(Ok(())),
-        }
-    }
-
-    fn sweep(
-        &mut self,
-        agent: &mut Agent,
-        leftover: &Leftover,
-        pursuit: &mut Pursuit<()>,
-        around: &mut Surroundings<'_>,
-    ) -> Advanced {
-        let name = self.name.clone();
-        let plan = |planner: &mut Planner<'_>| -> Planned<()> {
-            match leftover {
-                Leftover::Endpoint { key, container, .. } => {
-                    ghost::remove(planner, key, container, &name).map(drop)
-                }
-                Leftover::Addresses { handle, addresses } => {
-                    let release = |(address, sequence): (&IpAddr, &Option<u64>)| Release {
-                        address: address.to_string(),
-                        handle: handle.clone(),
-                        sequence: *sequence,
-                    };
-                    let releases: Vec<Release> = addresses.iter().map(release).collect();
-                    planner.release_ips(&releases).map(drop)
-                }
-                Leftover::Sandbox(_) => Ok(()),
-            }
-        };
-        match self.pursue(agent, pursuit, around, plan) {
-            Progress::On => Advanced::On,
-            _ => Advanced::Over(Ok(())),
-        }
-    }
-
-    /// One step of a transaction.
+    /// One step of a transaction. What it has read stays known when it ends.
     fn pursue<T>(
         &mut self,
         agent: &mut Agent,
@@ -367,34 +387,33 @@ impl Node {
         around: &mut Surroundings<'_>,
         operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
     ) -> Progress<T> {
-        let lost_answer = around.options.lost_answer;
+        let progress = self.pursue_on(agent, pursuit, around, operations);
+        if !matches!(progress, Progress::On) {
+            let ended = std::mem::replace(pursuit, Pursuit::new(&agent.view));
+            ended.end(&mut agent.view);
+        }
+        progress
+    }
+
+    fn pursue_on<T>(
+        &mut self,
+        agent: &mut Agent,
+        pursuit: &mut Pursuit<T>,
+        around: &mut Surroundings<'_>,
+        operations: impl FnMut(&mut Planner<'_>) -> Planned<T>,
+    ) -> Progress<T> {
         let view = &mut agent.view;
         match pursuit.next(view, around.now, operations) {
-            Next::Read(_) if self.is_away => return Progress::Unreachable,
+            Next::Read(_) | Next::Commit(_) if self.is_away => return Progress::Unreachable,
+            Next::Look(_) if self.is_away => return Progress::Uncertain,
             Next::Read(reads) => {
                 let view = pursuit.view(view);
                 reads.iter().for_each(|read| around.store.read(view, read));
             }
-            Next::Commit(_) if self.is_away => return Progress::Unreachable,
             Next::Commit(plan) => {
-                let is_blind = around.options.bug == Some(Bug::WithoutCompareAndSwap);
-                let is_lost = around.chance.u32(0..1000) < lost_answer;
-                // The answer was lost on the way back, or the request on the way there.
-                let arrives = !is_lost || around.chance.bool();
-                let is_allowed = is_blind || around.store.allows(plan);
-                let applied = (arrives && is_allowed).then(|| around.store.apply(plan));
-                around.notes.push(told(plan, applied, is_lost));
-                let outcome = match applied {
-                    _ if is_lost => Outcome::Lost,
-                    Some(revision) => Outcome::Applied(revision),
-                    None => {
-                        let current = around.store.current(plan);
-                        Outcome::Conflict(current, around.store.revision)
-                    }
-                };
+                let outcome = commit(plan, around);
                 pursuit.committed(view, outcome);
             }
-            Next::Look(_) if self.is_away => return Progress::Uncertain,
             Next::Look(plan) => {
                 let current: Vec<ipam::Entry> =
                     plan.changes.iter().map(|change| around.store.get(&change.key)).collect();
@@ -403,10 +422,7 @@ impl Node {
             Next::Wait(_) => {}
             Next::Done(done) => {
                 let revision = done.revision.unwrap_or_default();
-                for change in &done.plan.changes {
-                    let value = change.value.as_deref();
-                    agent.learn(&mut self.memory, &change.key, value, revision);
-                }
+                agent.absorb(&mut self.memory, &done.plan, revision);
                 return Progress::Done(done.answer);
             }
             Next::GiveUp => return Progress::Unreachable,
@@ -415,46 +431,74 @@ impl Node {
     }
 }
 
-/// A transaction, in words.
-fn told(plan: &ipam::Plan, applied: Option<i64>, is_lost: bool) -> String {
-    let short = |key: &str| {
-        let rest = key
-            .strip_prefix("/calico/ipam/v2/")
-            .or_else(|| key.strip_prefix("/calico/resources/v3/projectcalico.org/"));
-        rest.unwrap_or(key).to_owned()
-    };
-    let changes = plan.changes.iter().map(|change| {
-        let sign = if change.value.is_some() { '+' } else { '-' };
-        format!("{sign}{}", short(&change.key))
-    });
-    let changes: Vec<String> = changes.collect();
-    let how = match (applied, is_lost) {
-        (Some(revision), false) => format!("applied at {revision}"),
-        (Some(revision), true) => format!("applied at {revision}, and the answer is lost"),
-        (None, true) => "lost".to_owned(),
-        (None, false) => "refused".to_owned(),
-    };
-    format!("{how}: {}", changes.join(" "))
-}
-
-fn named(order: &Order, bug: Option<Bug>) -> Order {
-    let mut order = order.clone();
-    order.record.identity = holder(&order.record, bug);
-    order
-}
-
-/// Under whose name a sandbox holds its addresses.
-pub(crate) fn holder(record: &Record, bug: Option<Bug>) -> Identity {
-    let mut identity = record.identity.clone();
-    if let (Some(Bug::NameKeyedHandle), Workload::Pod { name, .. }) = (bug, &record.workload) {
-        identity.container.clone_from(name);
+/// A transaction reaches the datastore, or does so later or never, and its answer comes or not.
+fn commit(plan: &ipam::Plan, around: &mut Surroundings<'_>) -> Outcome {
+    let is_blind = around.has(Bug::WithoutCompareAndSwap);
+    let is_lost = around.happens(around.options.lost_answer);
+    // The answer was lost on the way back, or the request on the way there.
+    let arrives = !is_lost || around.chance.bool();
+    if !arrives {
+        let is_late = around.chance.bool();
+        let until = around.step + around.chance.usize(1..=DELAY_STEPS_MAX);
+        if is_late {
+            around.store.delay(plan, until);
+        }
+        around.note(|| {
+            let how = if is_late { "asks, and it takes its time" } else { "asks in vain" };
+            format!("{how}:{}", changes(plan))
+        });
+        return match around.has(Bug::LostAnswerIsYes) {
+            true => Outcome::Applied(around.store.revision),
+            false => Outcome::Lost,
+        };
     }
-    identity
+    if !is_blind && !around.store.allows(plan) {
+        around.note(|| format!("is refused:{}", changes(plan)));
+        return match is_lost {
+            true => Outcome::Lost,
+            false => Outcome::Conflict(around.store.current(plan), around.store.revision),
+        };
+    }
+    let before = around.store.moved.len();
+    let revision = around.store.apply(plan);
+    let moved = around.store.moved.get(before..).map(moves).unwrap_or_default();
+    let lost = if is_lost { ", and the answer is lost" } else { "" };
+    around.note(|| format!("revision {revision}{lost}:{moved}{}", changes(plan)));
+    match is_lost && !around.has(Bug::LostAnswerIsYes) {
+        true => Outcome::Lost,
+        false => Outcome::Applied(revision),
+    }
 }
 
-fn released(mut record: Record, bug: Option<Bug>) -> Record {
-    record.identity = holder(&record, bug);
-    if bug == Some(Bug::NameKeyedHandle) {
+fn sweep(
+    planner: &mut Planner<'_>,
+    leftover: &Leftover,
+    node: &str,
+    used: &BTreeSet<IpAddr>,
+) -> Planned<()> {
+    match leftover {
+        Leftover::Endpoint { key, container, .. } => {
+            ghost::remove(planner, key, container, node, used).map(drop)
+        }
+        Leftover::Addresses { handle, addresses } => {
+            ghost::release(planner, handle, addresses).map(drop)
+        }
+        Leftover::Sandbox(_) => Ok(()),
+    }
+}
+
+/// A sandbox under the name by which it holds its addresses.
+pub(crate) fn held(record: &Record, bug: Option<Bug>) -> Record {
+    let mut record = record.clone();
+    if let (Some(Bug::NameKeyedHandle), Workload::Pod { name, .. }) = (bug, &record.workload) {
+        record.identity.container.clone_from(name);
+    }
+    record
+}
+
+fn released(record: &Record, bug: Option<Bug>) -> Record {
+    let mut record = held(record, bug);
+    if let Some(Bug::NameKeyedHandle | Bug::HandleOfOneInterface) = bug {
         record.addresses.clear();
     }
     record

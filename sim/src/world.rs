@@ -1,28 +1,38 @@
 //! Who is there, and what happens next.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
 use ipam::Moment;
-use sandbox::identity::{Identity, Workload};
+use sandbox::identity::Identity;
 use serde_json::json;
 
-use crate::node::{Job, Node, Surroundings, Task, Work};
+use crate::Summary;
+use crate::laws::{self, Violation};
+use crate::node::{Attachment, Job, Node, Surroundings};
 use crate::options::Options;
 use crate::others::Others;
 use crate::store::Store;
+use crate::trace::{self, Trace};
 use crate::work::Advanced;
-use crate::{Summary, laws};
 
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org";
 
-/// How many rounds everybody gets after the faults have stopped.
-const ROUNDS_MAX: usize = 60;
+/// How often the laws are checked in full: in between, where something happened.
+const FULL_CHECK_STEPS: usize = 250;
 
 /// A sandbox, as its runtime sees it.
 #[derive(Debug)]
 pub(crate) struct Container {
-    pub(crate) identity: Identity,
-    pub(crate) workload: Workload,
+    pub(crate) asked: Attachment,
     pub(crate) node: usize,
     pub(crate) state: State,
+    /// The number of the namespace that it was last added with.
+    pub(crate) netns: u64,
+    /// As it was told.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Its record is lost.
+    pub(crate) is_orphan: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,77 +59,103 @@ pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) nodes: Vec<Node>,
     pub(crate) containers: Vec<Container>,
-    /// The latest container of each pod.
-    pods: Vec<Option<usize>>,
+    pub(crate) known: BTreeMap<Identity, usize>,
+    /// The interfaces of the latest container of each pod.
+    pub(crate) pods: Vec<Vec<usize>>,
+    /// Namespaces that nobody holds any more and whose interfaces are still there.
+    pub(crate) closing: Vec<(usize, u64)>,
     pub(crate) others: Others,
+    /// Which families there are pools of.
+    pub(crate) families: (bool, bool),
     pub(crate) step: usize,
-    pub(crate) trace: Vec<String>,
-    n_running: usize,
-    from_reserve: usize,
-    boots: u64,
+    pub(crate) trace: Trace,
+    pub(crate) watch: laws::Watch,
+    pub(crate) seen: Summary,
+    /// The last number that was given to a boot, a namespace or a machine.
+    number: u64,
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, options: &Options) -> Self {
+    pub(crate) fn new(seed: u64, options: &Options, is_traced: bool) -> Self {
         let mut chance = fastrand::Rng::with_seed(seed);
-        let options = options.drawn(&mut chance);
-        let mut store = Store::new();
-        let object = |kind: &str, name: &str, spec: serde_json::Value| {
-            json!({
-                "kind": kind, "apiVersion": "projectcalico.org/v3",
-                "metadata": {"name": name}, "spec": spec,
-            })
-        };
-        let pool = object(
-            "IPPool",
-            "pool",
-            json!({
-                "cidr": format!("10.0.0.0/{}", options.pool), "blockSize": options.block,
-                "ipipMode": "Never", "vxlanMode": "Never", "nodeSelector": "all()",
-                "allowedUses": ["Workload", "Tunnel"], "assignmentMode": "Automatic",
-            }),
-        );
-        let put = |store: &mut Store, key: String, value: serde_json::Value| {
-            store.put(&key, Some(text::json::to_string(&value).into_bytes()));
-        };
-        put(&mut store, format!("{RESOURCES}/ippools/pool"), pool);
-        let ready = object("ClusterInformation", "default", json!({"datastoreReady": true}));
-        put(&mut store, format!("{RESOURCES}/clusterinformations/default"), ready);
-        let names = (0..options.nodes).map(|n| format!("n{n}"));
-        let calico = (0..options.calico_nodes).map(|n| format!("calico{n}"));
-        for name in names.clone().chain(calico.clone()) {
-            let node = object("Node", &name, json!({}));
-            put(&mut store, format!("{RESOURCES}/nodes/{name}"), node);
-        }
-        let mut nodes: Vec<Node> = names.map(|name| Node::new(name, 1)).collect();
-        nodes.iter_mut().for_each(Node::start);
-        Self {
+        let options = options.drawn(seed, &mut chance);
+        let families = [(true, false), (true, false), (false, true), (true, true)];
+        let families = families[chance.usize(0..families.len())];
+        let nodes: Vec<Node> = (0..options.nodes).map(|n| Node::new(format!("n{n}"), 1)).collect();
+        let calico: Vec<String> = (0..options.calico_nodes).map(|n| format!("calico{n}")).collect();
+        let seen = Summary { nodes: nodes.len(), ..Summary::default() };
+        let mut world = Self {
             chance,
-            store,
+            store: Store::new(),
+            watch: laws::Watch::new(nodes.len()),
             nodes,
             containers: Vec::new(),
-            pods: vec![None; options.pods],
-            others: Others::new(calico.collect()),
+            known: BTreeMap::new(),
+            pods: vec![Vec::new(); options.pods],
+            closing: Vec::new(),
+            others: Others::new(calico.clone()),
+            families,
             step: 0,
-            trace: Vec::new(),
-            n_running: 0,
-            from_reserve: 0,
-            boots: 1,
+            trace: Trace::new(is_traced),
+            seen,
+            number: 1,
             options,
+        };
+        world.furnish();
+        calico.iter().for_each(|name| world.register(name));
+        (0..world.nodes.len()).for_each(|node| world.start(node));
+        world
+    }
+
+    /// What an operator sets up: pools, and that the datastore may be used.
+    fn furnish(&mut self) {
+        let Options { pool, block, .. } = self.options;
+        let pools = [
+            (self.families.0, "pool4", format!("10.0.0.0/{pool}"), block),
+            (self.families.1, "pool6", format!("fd00::/{}", pool + 96), block + 96),
+        ];
+        for (is_there, name, cidr, block) in pools {
+            if is_there {
+                let spec = json!({
+                    "cidr": cidr, "blockSize": block,
+                    "ipipMode": "Never", "vxlanMode": "Never", "nodeSelector": "all()",
+                    "allowedUses": ["Workload", "Tunnel"], "assignmentMode": "Automatic",
+                });
+                self.put("ippools", "IPPool", name, &spec);
+            }
         }
+        let ready = json!({"datastoreReady": true});
+        self.put("clusterinformations", "ClusterInformation", "default", &ready);
+    }
+
+    fn put(&mut self, plural: &str, kind: &str, name: &str, spec: &serde_json::Value) {
+        let uid = self.new_number().to_string();
+        let object = json!({
+            "kind": kind, "apiVersion": "projectcalico.org/v3",
+            "metadata": {"name": name, "uid": uid}, "spec": spec,
+        });
+        let value = text::json::to_string(&object).into_bytes();
+        self.store.put(&format!("{RESOURCES}/{plural}/{name}"), Some(value));
+    }
+
+    /// Tells the datastore about a node, if it does not know it.
+    fn register(&mut self, name: &str) {
+        if !self.store.has(&format!("{RESOURCES}/nodes/{name}")) {
+            self.put("nodes", "Node", name, &json!({}));
+        }
+    }
+
+    pub(crate) fn new_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
     }
 
     pub(crate) fn summary(&self) -> Summary {
-        Summary {
-            steps: self.step,
-            sandboxes: self.n_running,
-            transactions: self.store.revision,
-            from_reserve: self.from_reserve,
-        }
+        Summary { steps: self.step, transactions: self.store.revision, ..self.seen }
     }
 
-    pub(crate) fn tell(&mut self, what: String) {
-        self.trace.push(format!("{:>5}  {what}", self.step));
+    pub(crate) fn tell(&mut self, what: impl FnOnce() -> String) {
+        self.trace.tell(self.step, what);
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -128,31 +164,46 @@ impl World {
         Moment::from_nanoseconds(1_700_000_000_000_000_000 + step * 100_000_000)
     }
 
-    pub(crate) fn run(&mut self) -> Result<(), String> {
-        for _ in 0..self.options.steps {
-            self.step += 1;
-            self.happen();
-            laws::at_every_step(self)?;
+    pub(crate) fn run(&mut self) -> Result<(), Violation> {
+        while self.step < self.options.steps {
+            self.pass();
+            self.happen()?;
+            laws::where_something_happened(self)?;
+            if self.step.is_multiple_of(FULL_CHECK_STEPS) {
+                laws::everywhere(self)?;
+            }
         }
         self.settle_down()
     }
 
-    fn happens(&mut self, rate: u32) -> bool {
+    /// Time passes.
+    pub(crate) fn pass(&mut self) {
+        self.step += 1;
+        let before = self.store.moved.len();
+        for plan in self.store.arrive(self.step) {
+            let moved = trace::moves(&self.store.moved[before..]);
+            self.tell(|| format!("a request arrives late:{moved}{}", trace::changes(&plan)));
+        }
+    }
+
+    pub(crate) fn happens(&mut self, rate: u32) -> bool {
         self.chance.u32(0..1000) < rate
     }
 
     /// One thing happens.
-    fn happen(&mut self) {
+    fn happen(&mut self) -> Result<(), Violation> {
         let node = self.chance.usize(0..self.nodes.len());
         match self.chance.u32(0..100) {
-            0..45 => self.advance_any(),
-            45..62 => self.deliver(node),
-            62..82 => self.runtime(),
-            82..87 => self.look_around(node),
-            87..89 => self.join(node),
-            89..94 => self.others_act(),
+            0..50 => return self.advance_any(),
+            50..65 => self.deliver(node),
+            65..79 => self.runtime(),
+            79..85 => self.with_node(node, Node::look_around),
+            85..88 => self.with_node(node, Node::join),
+            88..93 => self.others_act(),
+            93..94 => self.close_one(),
             _ => self.fault(node),
         }
+        Ok(())
     }
 
     fn others_act(&mut self) {
@@ -164,40 +215,78 @@ impl World {
     fn fault(&mut self, node: usize) {
         let options = self.options.clone();
         if self.nodes[node].agent.is_none() {
-            self.tell(format!("n{node}: the agent starts"));
-            self.nodes[node].start();
+            self.start(node);
             return;
         }
         if self.happens(options.crash * 10) {
-            self.tell(format!("n{node}: the agent is killed"));
+            self.tell(|| format!("n{node}: the agent is killed"));
             self.crash(node);
         }
         if self.happens(options.reboot * 10) {
-            self.tell(format!("n{node}: the machine starts anew"));
+            self.tell(|| format!("n{node}: the machine starts anew"));
             self.reboot(node);
         }
         if self.happens(options.replace * 10) {
-            self.tell(format!("n{node}: another machine takes the name"));
+            self.tell(|| format!("n{node}: is deleted, and another machine gets the name"));
             self.reboot(node);
-            self.nodes[node].journal.clear();
-            self.nodes[node].stock.clear();
-            self.nodes[node].memory.clear();
+            self.lose_disk(node);
+            self.store.put(&format!("{RESOURCES}/nodes/n{node}"), None);
+        }
+        if self.happens(options.journal_lost * 10) {
+            self.tell(|| format!("n{node}: the disk of the agent is lost"));
+            self.crash(node);
+            self.lose_disk(node);
         }
         if self.happens(options.partition * 10) {
             let is_away = !self.nodes[node].is_away;
             self.nodes[node].is_away = is_away;
+            self.nodes[node].answers_since = self.step;
             let how = if is_away { "loses" } else { "has" };
-            self.tell(format!("n{node}: {how} the datastore"));
+            self.tell(|| format!("n{node}: {how} the datastore"));
         }
         if self.happens(options.compaction * 10) {
             self.store.compact();
-            self.tell("the datastore forgets its past".to_owned());
+            self.tell(|| "the datastore forgets its past".to_owned());
+        }
+    }
+
+    /// The agent of a node starts.
+    pub(crate) fn start(&mut self, node: usize) {
+        self.tell(|| format!("n{node}: the agent starts"));
+        let spoilt = self.options.record_spoilt * 10;
+        if self.happens(spoilt)
+            && let Some(identity) = self.chance.choice(self.nodes[node].journal.keys()).cloned()
+        {
+            self.nodes[node].journal.remove(&identity);
+            self.orphan(node);
+        }
+        if !self.nodes[node].is_away {
+            self.register(&format!("n{node}"));
+        }
+        self.nodes[node].answers_since = self.step;
+        self.nodes[node].start();
+    }
+
+    fn lose_disk(&mut self, node: usize) {
+        let machine = &mut self.nodes[node];
+        machine.journal.clear();
+        machine.stock.clear();
+        machine.memory.clear();
+        self.orphan(node);
+    }
+
+    /// Takes note of containers whose record is lost.
+    fn orphan(&mut self, node: usize) {
+        let journal = &self.nodes[node].journal;
+        for container in self.containers.iter_mut().filter(|it| it.node == node) {
+            container.is_orphan |= !journal.contains_key(&container.asked.identity);
         }
     }
 
     /// The agent of a node is killed: callers see their calls fail.
     fn crash(&mut self, node: usize) {
         self.nodes[node].agent = None;
+        self.seen.crashes += 1;
         for container in self.containers.iter_mut().filter(|it| it.node == node) {
             container.state = match container.state {
                 State::Adding(_) | State::Deleting => State::Stopping,
@@ -208,269 +297,106 @@ impl World {
 
     fn reboot(&mut self, node: usize) {
         self.crash(node);
-        self.boots += 1;
+        let boot = self.new_number();
         let machine = &mut self.nodes[node];
-        machine.boot = self.boots;
+        machine.boot = boot;
         machine.interfaces.clear();
         machine.namespaces.clear();
-        for container in self.containers.iter_mut().filter(|it| it.node == node) {
-            container.state = State::Gone;
+        self.closing.retain(|(at, _)| *at != node);
+        for at in 0..self.containers.len() {
+            if self.containers[at].node == node {
+                self.change(at, State::Gone);
+            }
+        }
+        // Some runtimes start the same containers again.
+        for at in self.pods.concat() {
+            if self.containers[at].node == node && self.chance.bool() {
+                self.change(at, State::New);
+            }
         }
     }
 
-    fn with_node<T>(
+    pub(crate) fn with_node<T>(
         &mut self,
         node: usize,
         act: impl FnOnce(&mut Node, &mut Surroundings<'_>) -> T,
     ) -> T {
         let now = self.now();
-        let mut notes = Vec::new();
         let mut around = Surroundings {
             store: &mut self.store,
             chance: &mut self.chance,
             options: &self.options,
             now,
-            notes: &mut notes,
+            step: self.step,
+            notes: self.trace.is_read().then(Vec::new),
         };
         let result = act(&mut self.nodes[node], &mut around);
+        let notes = around.notes.unwrap_or_default();
+        self.watch.touch(node);
         for note in notes {
-            self.tell(format!("n{node}: {note}"));
+            self.tell(|| format!("n{node}: {note}"));
         }
         result
     }
 
+    /// The watch of a node delivers one transaction, or several at once.
     fn deliver(&mut self, node: usize) {
-        self.with_node(node, |node, around| node.deliver(around));
+        let n = [1, 1, 3, usize::MAX][self.chance.usize(0..4)];
+        self.with_node(node, |node, around| node.deliver(around, n));
     }
 
-    fn look_around(&mut self, node: usize) {
-        self.with_node(node, |node, around| node.look_around(around));
-    }
-
-    fn join(&mut self, node: usize) {
-        let bug = self.options.bug;
-        self.nodes[node].join(bug);
-    }
-
-    fn advance_any(&mut self) {
-        let n_works = |node: &Node| node.agent.as_ref().map_or(0, |agent| agent.works.len());
+    /// A node goes on with something, for one step or some.
+    fn advance_any(&mut self) -> Result<(), Violation> {
+        let has_works =
+            |node: &Node| node.agent.as_ref().is_some_and(|agent| !agent.works.is_empty());
         let busy: Vec<usize> =
-            (0..self.nodes.len()).filter(|at| n_works(&self.nodes[*at]) > 0).collect();
-        if let Some(node) = self.chance.choice(busy) {
-            let index = self.chance.usize(0..n_works(&self.nodes[node]));
+            (0..self.nodes.len()).filter(|at| has_works(&self.nodes[*at])).collect();
+        let Some(node) = self.chance.choice(busy) else { return Ok(()) };
+        let n_steps = [1, 1, 2, 6][self.chance.usize(0..4)];
+        for _ in 0..n_steps {
+            let machine = &self.nodes[node];
+            let n_works = machine.agent.as_ref().map_or(0, |agent| agent.works.len());
+            let ready: Vec<usize> = (0..n_works).filter(|at| machine.has_turn(*at)).collect();
+            let Some(index) = self.chance.choice(ready) else { return Ok(()) };
             self.advance(node, index);
+            laws::where_something_happened(self)?;
+            self.pass();
         }
+        Ok(())
     }
 
-    fn advance(&mut self, node: usize, index: usize) {
-        if !self.nodes[node].has_turn(index) {
-            return;
-        }
-        let (what, job) = self.nodes[node].describe(index);
-        let advanced = self.with_node(node, |node, around| node.advance(index, around));
-        self.tell(format!("n{node}: {what}"));
-        let (Job::Add(identity, ..) | Job::Del(identity, _)) = &job else { return };
-        let is_add = matches!(job, Job::Add(..));
-        let at = self.containers.iter().position(|container| container.identity == *identity);
-        let Some(at) = at else { return };
-        let state = self.containers[at].state;
+    pub(crate) fn advance(&mut self, node: usize, index: usize) {
+        let Some(agent) = &self.nodes[node].agent else { return };
+        let job = &agent.works[index].job;
+        let label = self.trace.is_read().then(|| job.label());
+        let call = match job {
+            Job::Add(asked, netns, _) => Some((asked.identity.clone(), Some(*netns))),
+            Job::Del(asked) => Some((asked.identity.clone(), None)),
+            _ => None,
+        };
+        let advanced = self.with_node(node, |node, around| {
+            let advanced = node.advance(index, around);
+            for note in around.notes.iter_mut().flatten() {
+                *note = format!("{}: {note}", label.as_deref().unwrap_or_default());
+            }
+            advanced
+        });
+        let Some((identity, netns)) = call else { return };
+        let Some(at) = self.known.get(&identity).copied() else { return };
+        // Whoever called for an earlier namespace of the container is not there any more.
+        let is_meant = netns.is_none_or(|netns| self.containers[at].netns == netns);
         match advanced {
             Advanced::On => {}
-            Advanced::Answers => {
-                let is_taken = state == State::Adding(true);
-                let identity = self.containers[at].identity.clone();
-                if is_taken {
-                    self.containers[at].state = State::Running;
-                    self.n_running += 1;
-                    let record = self.nodes[node].journal.get(&identity);
-                    let is_owed = record.is_some_and(|record| record.owed.is_some());
-                    self.from_reserve += usize::from(is_owed);
-                }
-                self.nodes[node].answered(&identity, is_taken);
-            }
-            Advanced::Over(result) => match (state, is_add) {
-                (State::Adding(_), true) => self.containers[at].state = State::Stopping,
-                (State::Deleting, false) => {
-                    let is_excused = result.as_ref().is_err_and(|failure| {
-                        failure.code == sandbox::failure::Code::TryAgainLater
-                    });
-                    match result.is_ok() || is_excused {
-                        true => self.forget(at),
-                        false => self.containers[at].state = State::Stopping,
-                    }
-                }
-                _ => {}
-            },
+            Advanced::Answers => self.answer(at, is_meant),
+            Advanced::Over(result) if is_meant => self.ended(at, netns.is_some(), result.err()),
+            Advanced::Over(_) => {}
         }
     }
 
-    /// The runtime removes the namespace.
-    fn forget(&mut self, at: usize) {
-        let container = &mut self.containers[at];
-        container.state = State::Gone;
-        self.nodes[container.node].namespaces.remove(&container.identity.container);
-    }
-
-    /// Something happens to a pod.
-    fn runtime(&mut self) {
-        let pod = self.chance.usize(0..self.pods.len());
-        // Late and doubled DELs are for whatever is gone.
-        let late = self.options.late_del;
-        if !self.containers.is_empty() && self.happens(late) {
-            let at = self.chance.usize(0..self.containers.len());
-            if self.containers[at].state == State::Gone {
-                return self.call_del(at);
-            }
-        }
-        let Some(at) = self.pods[pod] else { return self.create(pod) };
-        match self.containers[at].state {
-            State::Gone if self.chance.u8(0..3) == 0 => self.attach_again(at),
-            State::Gone => self.create(pod),
-            State::New => self.call_add(at),
-            State::Adding(_) => {
-                let rate = self.options.hang_up;
-                if self.happens(rate) {
-                    self.containers[at].state = State::Adding(false);
-                }
-            }
-            State::Running if self.chance.u8(0..4) == 0 => self.stop(at),
-            State::Running | State::Deleting => {}
-            State::Stopping => self.call_del(at),
-        }
-    }
-
-    fn create(&mut self, pod: usize) {
-        let node = self.chance.usize(0..self.nodes.len());
-        let container = format!("{:016x}", self.chance.u64(..));
-        let identity = Identity { container, interface: "eth0".to_owned() };
-        let workload = Workload::Pod { namespace: "d".to_owned(), name: format!("web-{pod}") };
-        self.containers.push(Container { identity, workload, node, state: State::New });
-        let at = self.containers.len() - 1;
-        self.pods[pod] = Some(at);
-        self.call_add(at);
-    }
-
-    /// The same container is attached once more.
-    fn attach_again(&mut self, at: usize) {
-        self.containers[at].state = State::New;
-        self.call_add(at);
-    }
-
-    fn call_add(&mut self, at: usize) {
-        let Container { identity, workload, node, .. } = &self.containers[at];
-        let (identity, workload, node) = (identity.clone(), workload.clone(), *node);
-        if self.nodes[node].agent.is_none() {
-            return;
-        }
-        self.nodes[node].namespaces.insert(identity.container.clone());
-        let endpoint = workload.endpoint_name("n", &identity).unwrap_or_default();
-        self.tell(format!("n{node}: ADD {identity} for {endpoint}"));
-        self.containers[at].state = State::Adding(true);
-        self.with_node(node, |node, around| {
-            let fresh = around.fresh();
-            node.begin(Job::Add(identity, workload, fresh));
-        });
-    }
-
-    fn call_del(&mut self, at: usize) {
-        let Container { identity, workload, node, state } = &self.containers[at];
-        let (identity, workload, node, state) = (identity.clone(), workload.clone(), *node, *state);
-        if self.nodes[node].agent.is_none() {
-            return;
-        }
-        self.tell(format!("n{node}: DEL {identity}"));
-        self.nodes[node].begin(Job::Del(identity, workload));
-        if state != State::Gone {
-            self.containers[at].state = State::Deleting;
-        }
-    }
-
-    fn stop(&mut self, at: usize) {
-        let missing = self.options.missing_del;
-        if self.happens(missing) {
-            let identity = self.containers[at].identity.clone();
-            self.tell(format!("{identity} dies and nobody says so"));
-            return self.forget(at);
-        }
-        self.containers[at].state = State::Stopping;
-        self.call_del(at);
-        let double = self.options.double_del;
-        if self.happens(double) {
-            self.call_del(at);
-        }
-    }
-
-    /// The faults stop: everybody does what is to be done, and one pass of the join.
-    fn settle_down(&mut self) -> Result<(), String> {
-        self.tell("the faults stop".to_owned());
-        self.options.lost_answer = 0;
-        self.options.compaction = 0;
-        for node in 0..self.nodes.len() {
-            self.nodes[node].is_away = false;
-            if self.nodes[node].agent.is_none() {
-                self.nodes[node].start();
-            }
-        }
-        for at in 0..self.containers.len() {
-            if self.containers[at].state == State::New {
-                self.forget(at);
-            }
-        }
-        for round in 0..ROUNDS_MAX {
-            self.step += 1;
-            for at in 0..self.containers.len() {
-                if self.containers[at].state == State::Stopping {
-                    self.call_del(at);
-                }
-            }
-            for node in 0..self.nodes.len() {
-                self.catch_up(node);
-                self.look_around(node);
-                self.finish_works(node);
-                self.catch_up(node);
-                // The second half of the rounds is for what the pass itself has set in motion.
-                if round == ROUNDS_MAX / 3 {
-                    self.join(node);
-                    self.finish_works(node);
-                }
-            }
-            laws::at_every_step(self)?;
-        }
-        laws::at_the_end(self)
-    }
-
-    fn catch_up(&mut self, node: usize) {
-        while self.nodes[node].agent.as_ref().is_some_and(|it| it.watched < self.store.revision) {
-            self.deliver(node);
-        }
-    }
-
-    fn finish_works(&mut self, node: usize) {
-        for _ in 0..10_000 {
-            let n_works = self.nodes[node].agent.as_ref().map_or(0, |agent| agent.works.len());
-            if n_works == 0 {
-                return;
-            }
-            self.advance(node, 0);
-        }
-    }
-}
-
-impl Node {
-    /// What a work is about to do.
-    fn describe(&self, index: usize) -> (String, Job) {
-        let agent = self.agent.as_ref().expect("only an agent has works");
-        let Work { job, task, .. } = &agent.works[index];
-        let act = match task {
-            Some(Task::Add(running, _) | Task::Del(running)) => running.course.next(),
-            _ => return (format!("{job:?}"), job.clone()),
-        };
-        let name = match job {
-            Job::Add(..) => "ADD",
-            Job::Del(..) => "DEL",
-            _ => "takes down",
-        };
-        let identity = job.sandbox().map(|it| it.0.to_string()).unwrap_or_default();
-        (format!("{name} {identity}: {act:?}"), job.clone())
+    /// Containers whose namespace is there, of one node.
+    pub(crate) fn attachments(&self, container: &str) -> BTreeSet<usize> {
+        let first = Identity { container: container.to_owned(), interface: String::new() };
+        let of = self.known.range(first..).take_while(|(it, _)| it.container == container);
+        of.map(|(_, at)| *at).collect()
     }
 }

@@ -13,7 +13,7 @@ const HELP: &str = "\
 cargo xtask verify                             everything below; what CI runs
 cargo xtask tidy                               rings, licences, the code map, sizes
 cargo xtask corpora [--dir DIR] [TOPIC...]     recorded behaviour of real Calico
-cargo xtask sim [--seed N | --seeds N]         made-up clusters in which everything fails
+cargo xtask sim [--seed N | --seeds N] [--bug NAME]  made-up clusters in which everything fails
 cargo xtask fuzz [--seconds N] [TARGET...]     every decoder on hostile input";
 
 fn main() -> ExitCode {

@@ -61,6 +61,8 @@ pub(crate) enum Matter {
         interface: String,
         /// The container that it names.
         container: String,
+        /// The interface that the next sandbox of that name asks for first.
+        usual: String,
     },
     /// A sandbox that lives and is in no journal.
     Unrecorded {
@@ -166,8 +168,8 @@ impl Node {
         for leftover in dataplane.inputs.leftovers(proof, &seen) {
             match leftover {
                 Leftover::Sandbox(record) => found.push(Matter::Dead(record)),
-                Leftover::Endpoint { key, interface, container } => {
-                    found.push(Matter::Ghost { key, interface, container });
+                Leftover::Endpoint { key, interface, container, usual } => {
+                    found.push(Matter::Ghost { key, interface, container, usual });
                 }
                 Leftover::Addresses { handle, addresses } => {
                     found.push(Matter::Unused { handle, addresses });
@@ -222,7 +224,8 @@ impl Node {
             record.boot == self.boot && (owners.contains(&record.identity) || has_namespace(record))
         };
         let living = journal.iter().filter(lives).map(|record| record.identity.clone()).collect();
-        let interfaces = links.iter().map(|link| link.name.to_string()).collect();
+        let interfaces =
+            links.iter().map(|link| (link.name.to_string(), owner(&link.alias))).collect();
         Ok(Witnesses { journal, interfaces, routed: self.addresses_in_use(), living })
     }
 
@@ -230,7 +233,10 @@ impl Node {
     pub(crate) fn settle_matter(&self, matter: &Matter) -> Result<Option<String>, Failure> {
         match matter {
             Matter::Dead(record) => self.remove_dead(record),
-            Matter::Ghost { key, interface, container } => {
+            Matter::Ghost { key, interface, container, usual } => {
+                // Whoever adds the next sandbox of that name has the turn, or waits for it.
+                let turn = self.turns.named(usual.clone());
+                let _turn = turn.take();
                 self.remove_ghost(key, interface, container)
             }
             Matter::Unrecorded { record, evidence } => {
@@ -266,13 +272,12 @@ impl Node {
         interface: &str,
         container: &str,
     ) -> Result<Option<String>, Failure> {
-        // Whoever adds the next sandbox of the pod has the turn, or waits for it.
-        let turn = self.turns.named(interface.to_owned());
-        let _turn = turn.take();
         if self.journal.any(|record| endpoint_key(record) == key) || self.has_link(interface) {
             return Ok(None);
         }
-        let removed = self.transact(|planner| ghost::remove(planner, key, container, &self.name));
+        let used = self.addresses_in_journal();
+        let removed =
+            self.transact(|planner| ghost::remove(planner, key, container, &self.name, &used));
         let removed = removed.map_err(|error| unavailable(&error))?;
         let Some(released) = removed else { return Ok(None) };
         let addresses: Vec<String> = released.iter().map(ToString::to_string).collect();
@@ -282,8 +287,8 @@ impl Node {
         };
         let endpoint = notes::endpoint(key);
         let text = format!(
-            "endpoint {endpoint} is removed{with}: its interface {interface} is not there, and no \
-             sandbox of the journal has it"
+            "endpoint {endpoint} is removed{with}: its interface {interface} is not there or \
+             another's, and no sandbox of the journal has it"
         );
         self.events.note("removed", &text);
         Ok(Some(format!("removed{with}")))
@@ -313,7 +318,13 @@ impl Node {
     fn has_link(&self, interface: &str) -> bool {
         let look = || -> kernel::Result<bool> {
             let name = kernel::LinkName::new(interface)?;
-            Ok(Netlink::in_netns(&self.here)?.link_by_name(&name)?.is_some())
+            let link = Netlink::in_netns(&self.here)?.link_by_name(&name)?;
+            // One that bears the name of a sandbox of the journal is that one's.
+            let owner = |alias: String| Identity::from_alias(&alias);
+            Ok(link.is_some_and(|link| {
+                let owner = link.alias.and_then(owner);
+                owner.is_none_or(|owner| self.journal.get(&owner).is_none())
+            }))
         };
         // What no interface can be called is not there.
         look().unwrap_or(false)

@@ -79,7 +79,7 @@ impl Node {
         held.iter().copied().filter(|address| !taken.contains(address)).collect()
     }
 
-    fn addresses_in_journal(&self) -> BTreeSet<IpAddr> {
+    pub(crate) fn addresses_in_journal(&self) -> BTreeSet<IpAddr> {
         let all = self.journal.all();
         let held = all.iter().flat_map(|record| &record.addresses);
         held.map(|held| held.network.address()).collect()

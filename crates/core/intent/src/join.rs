@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipam::reserve_handle;
-use model::resource::WorkloadEndpoint;
-use sandbox::identity::Identity;
+use model::resource::{Object, WorkloadEndpoint};
+use sandbox::identity::{Identity, Workload};
 use sandbox::life::{Phase, Record};
 
 use crate::{InSync, Inputs};
@@ -17,8 +17,8 @@ use crate::{InSync, Inputs};
 pub struct Witnesses {
     /// The journal.
     pub journal: Vec<Record>,
-    /// The names of the host's interfaces.
-    pub interfaces: BTreeSet<String>,
+    /// The host's interfaces by name, and whose they are if that is written on them.
+    pub interfaces: BTreeMap<String, Option<Identity>>,
     /// Addresses that routes to such interfaces lead to.
     pub routed: BTreeSet<IpAddr>,
     /// The sandboxes of the journal that live: their namespace is there and the runtime has not
@@ -31,7 +31,7 @@ pub struct Witnesses {
 pub enum Leftover {
     /// A sandbox in the journal whose container is gone: it is taken down.
     Sandbox(Box<Record>),
-    /// An endpoint of this node without interface and sandbox.
+    /// An endpoint of this node without sandbox, and without an interface that may be its own.
     Endpoint {
         /// Its key.
         key: String,
@@ -39,6 +39,9 @@ pub enum Leftover {
         interface: String,
         /// The container that it names.
         container: String,
+        /// The interface that the next sandbox of that name asks for first: what adds one has the
+        /// turn of this name.
+        usual: String,
     },
     /// Addresses that this node holds for nobody.
     Addresses {
@@ -69,28 +72,33 @@ impl Inputs {
             dead.map(|record| Leftover::Sandbox(Box::new(record.clone()))).collect();
         let ghosts = self.ghosts(seen);
         found.extend(self.unused_addresses(seen, &ghosts));
-        let ghosts = ghosts.into_iter();
-        found.extend(ghosts.map(|(key, (interface, container))| Leftover::Endpoint {
-            key,
-            interface,
-            container,
+        found.extend(ghosts.into_iter().map(|(key, it)| {
+            let namespace = key.rsplit('/').nth(1).unwrap_or_default();
+            let usual = usual_interface(namespace, &it.spec);
+            let (interface, container) = (it.spec.interface_name.clone(), &it.spec.container_id);
+            let (key, container) = (key.clone(), container.clone());
+            Leftover::Endpoint { key, interface, container, usual }
         }));
         found
     }
 
-    /// Endpoints of this node without interface and sandbox, with the interfaces and the
-    /// containers that they name.
-    fn ghosts(&self, seen: &Witnesses) -> BTreeMap<String, (String, String)> {
+    /// Endpoints of this node without interface and sandbox.
+    fn ghosts(&self, seen: &Witnesses) -> BTreeMap<&String, &Object<WorkloadEndpoint>> {
         let confirmed: BTreeSet<String> =
             seen.journal.iter().map(sandbox::claim::endpoint_key).collect();
+        // Names of interfaces come again: one that bears another sandbox's name confirms nothing.
+        let stands = |it: &WorkloadEndpoint| {
+            seen.interfaces.get(&it.interface_name).is_some_and(|owner| {
+                let is_its = |owner: &Identity| {
+                    owner.container == it.container_id && owner.interface == it.endpoint
+                };
+                it.container_id.is_empty() || owner.as_ref().is_none_or(is_its)
+            })
+        };
         let local = self.endpoints.iter().filter(|(key, it)| {
-            let interface = &it.spec.interface_name;
-            it.spec.node == self.node
-                && !confirmed.contains(*key)
-                && !seen.interfaces.contains(interface)
+            it.spec.node == self.node && !confirmed.contains(*key) && !stands(&it.spec)
         });
-        let named = |it: &WorkloadEndpoint| (it.interface_name.clone(), it.container_id.clone());
-        local.map(|(key, it)| (key.clone(), named(&it.spec))).collect()
+        local.collect()
     }
 
     /// Addresses under handles of this node that no sandbox, no route and no endpoint but a ghost
@@ -98,11 +106,11 @@ impl Inputs {
     fn unused_addresses(
         &self,
         seen: &Witnesses,
-        ghosts: &BTreeMap<String, (String, String)>,
+        ghosts: &BTreeMap<&String, &Object<WorkloadEndpoint>>,
     ) -> Vec<Leftover> {
         let mut used = seen.routed.clone();
         used.extend(seen.journal.iter().flat_map(|it| &it.wiring.addresses));
-        let real = self.endpoints.iter().filter(|(key, _)| !ghosts.contains_key(*key));
+        let real = self.endpoints.iter().filter(|(key, _)| !ghosts.contains_key(key));
         let networks = real.flat_map(|(_, it)| &it.spec.ip_networks);
         used.extend(networks.map(|network| network.address()));
         // What is on its way up or down may hold more than its record says.
@@ -128,4 +136,14 @@ impl Inputs {
         let unused = unused.into_iter();
         unused.map(|(handle, addresses)| Leftover::Addresses { handle, addresses }).collect()
     }
+}
+
+/// The name that the interface of an endpoint's sandbox has, unless that is taken.
+fn usual_interface(namespace: &str, endpoint: &WorkloadEndpoint) -> String {
+    let workload = match endpoint.pod.is_empty() {
+        true => Workload::Plain,
+        false => Workload::Pod { namespace: namespace.to_owned(), name: endpoint.pod.clone() },
+    };
+    let (container, interface) = (endpoint.container_id.clone(), endpoint.endpoint.clone());
+    workload.host_interface(&Identity { container, interface })
 }

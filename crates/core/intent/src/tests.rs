@@ -406,3 +406,53 @@ fn pools_are_full_when_every_address_of_every_open_one_is_taken() {
     pool(&mut inputs, "b", "10.0.0.4/30", false);
     assert_eq!(inputs.full_pools(true), None);
 }
+
+/// Containers whose ids begin alike have interfaces of one name, one after the other.
+#[test]
+fn an_interface_of_another_sandbox_does_not_keep_a_ghost() {
+    let mut inputs = cluster();
+    endpoint(&mut inputs, "n1", "c1", "10.0.0.5", json!(["net1"]));
+    inputs.complete();
+    let ghosts = |owner: Option<(&str, &str)>| {
+        let identity = owner.map(|(container, interface)| sandbox::identity::Identity {
+            container: container.to_owned(),
+            interface: interface.to_owned(),
+        });
+        let interfaces = [("calic1".to_owned(), identity)].into();
+        let seen = Witnesses { interfaces, ..Witnesses::default() };
+        let found = inputs.leftovers(inputs.in_sync().unwrap(), &seen);
+        found.iter().filter(|it| matches!(it, Leftover::Endpoint { .. })).count()
+    };
+    assert_eq!(ghosts(Some(("c1", "eth0"))), 0);
+    assert_eq!(ghosts(Some(("c1", "net1"))), 1);
+    assert_eq!(ghosts(Some(("c12", "eth0"))), 1);
+    // One that does not say whose it is may be Calico's.
+    assert_eq!(ghosts(None), 0);
+}
+
+/// The second interface of a pod has a name of its own, but whoever adds it again has the turn of
+/// the usual one.
+#[test]
+fn a_ghost_is_removed_in_the_turn_of_who_would_add_it_again() {
+    let mut inputs = cluster();
+    let object = json!({
+        "kind": "WorkloadEndpoint", "apiVersion": "projectcalico.org/v3",
+        "metadata": { "name": "n1-k8s-web-net1", "namespace": "shop" },
+        "spec": {
+            "orchestrator": "k8s", "node": "n1", "pod": "web", "containerID": "c1",
+            "endpoint": "net1", "ipNetworks": ["10.0.0.5/32"], "interfaceName": "calispare",
+        },
+    });
+    put(&mut inputs, &format!("{RESOURCES}/workloadendpoints/shop/n1-k8s-web-net1"), object);
+    inputs.complete();
+    let found = inputs.leftovers(inputs.in_sync().unwrap(), &Witnesses::default());
+    let [Leftover::Endpoint { interface, usual, .. }] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    let workload =
+        sandbox::identity::Workload::Pod { namespace: "shop".into(), name: "web".into() };
+    let (container, name) = ("c2".to_owned(), "net1".to_owned());
+    let next = sandbox::identity::Identity { container, interface: name };
+    assert_eq!(*usual, workload.host_interface(&next));
+    assert_eq!(interface, "calispare");
+}

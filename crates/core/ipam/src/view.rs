@@ -74,11 +74,6 @@ impl View {
         self.keys.insert(key.to_owned(), Known { record, revision });
     }
 
-    /// Whether something later than this revision is known of a key.
-    pub fn is_ahead(&self, key: &str, revision: i64) -> bool {
-        self.keys.get(key).is_some_and(|known| known.revision > revision)
-    }
-
     /// Notes every key under a prefix, as of a revision of the store.
     pub fn observe_prefix(
         &mut self,
