@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use intent::{Inside, Stranger};
+use intent::{Inside, Recognised, Stranger};
 use kernel::{Link, LinkChange, LinkName, Netlink, Netns, Operation, VisibleNetns};
 use sandbox::claim::endpoint_key;
 use sandbox::failure::Failure;
@@ -14,6 +14,7 @@ use sandbox::identity::{HOST_INTERFACE_PREFIX, Identity};
 use sandbox::life::{NetnsId, Record, Step};
 
 use crate::node::Node;
+use crate::supervisor::say;
 use crate::{notes, wire};
 
 /// The namespaces of this host, by the numbers that the host's own knows them by.
@@ -46,11 +47,44 @@ impl Node {
         Ok(seen.collect())
     }
 
+    /// Before a sandbox is deleted that no journal has: whether the interface that it may have had
+    /// goes with it. It may be a later one's of the same pod, or another one's of the same
+    /// container: whoever is recognised is taken over. Whoever calls has its turn.
+    pub(crate) fn meet(&self, identity: &Identity, interface: &str, netns: Option<&Netns>) -> bool {
+        let (Some(proof), Ok(strangers)) = (self.in_sync_proof(), self.strangers()) else {
+            return false;
+        };
+        let Some(stranger) = strangers.iter().find(|it| it.interface == interface) else {
+            return !self.journal.any(|record| record.wiring.host_interface == interface);
+        };
+        let recognised = self.dataplane().inputs.recognise(proof, stranger, &self.boot);
+        match (recognised, &stranger.inside) {
+            (Recognised::Sandbox { record, evidence }, _) => {
+                if let Err(failure) = self.take_over(&record, &evidence) {
+                    say(&format!("{interface}: {failure}"));
+                }
+                record.identity == *identity
+            }
+            // The runtime has named the very place that it leads to.
+            (Recognised::Nobodys { .. }, Some(inside)) => {
+                let place = netns.map(|netns| netns.id());
+                inside.interface == identity.interface
+                    && place.is_some_and(|it| (it.device, it.inode) == inside.place())
+            }
+            (Recognised::Nobodys { .. }, None) => false,
+        }
+    }
+
     /// Takes a sandbox over that lives; false if somebody was faster.
     pub(crate) fn adopt(&self, record: &Record, evidence: &str) -> Result<bool, Failure> {
-        let interface = &record.wiring.host_interface;
-        let turn = self.turns.named(interface.clone());
+        let turn = self.turns.named(record.wiring.host_interface.clone());
         let _turn = turn.take();
+        self.take_over(record, evidence)
+    }
+
+    /// The same for whoever has the turn.
+    fn take_over(&self, record: &Record, evidence: &str) -> Result<bool, Failure> {
+        let interface = &record.wiring.host_interface;
         let is_known =
             |it: &Record| it.identity == record.identity || it.wiring.host_interface == *interface;
         if self.journal.any(is_known) {

@@ -1,7 +1,9 @@
 //! Contradictions and troubles that the agent sees, each with a stable code, its cause in the
 //! user's words and a remedy that can be pasted.
 
-use intent::{Dispute, Hop, Impostor, LocalEndpoint, Obstacle, Twin, Unenforced, Unroutable};
+use intent::{
+    Contradiction, Dispute, Hop, Impostor, LocalEndpoint, Obstacle, Twin, Unenforced, Unroutable,
+};
 use net::Cidr;
 use serde::{Deserialize, Serialize};
 
@@ -127,9 +129,20 @@ impl Finding {
         Self::new("MG-DATA-002", Severity::Degraded, "DATAPLANE", problem, fix)
     }
 
+    /// The endpoint of a live sandbox says what is not so.
+    pub(crate) fn contradicted(contradiction: &Contradiction) -> Self {
+        let Contradiction { endpoint, node, interface, ours } = contradiction;
+        let problem = format!(
+            "endpoint {endpoint} is not used: it says {interface} on {node}, its sandbox lives \
+             here on {ours} and goes on as the journal has it"
+        );
+        let fix = format!("margay delete wep {endpoint}      # the agent writes it anew");
+        Self::new("MG-DATA-003", Severity::Degraded, "DATAPLANE", problem, fix)
+    }
+
     /// An interface like those of sandboxes is nobody's.
     pub(crate) fn nobodys(interface: &str, why: &str) -> Self {
-        let problem = format!("interface {interface} is nobody's and passes nothing: {why}");
+        let problem = format!("interface {interface} is nobody's: {why}");
         let fix = "margay reconcile --plan      # what can be done about it".to_owned();
         Self::new("MG-LINK-002", Severity::Degraded, "DATAPLANE", problem, fix)
     }

@@ -70,6 +70,9 @@ pub(crate) enum Matter {
         record: Box<Record>,
         /// How one can tell.
         evidence: String,
+        /// Whether the datastore has its endpoint: without one it may be just about to come, by
+        /// Calico's hand.
+        has_endpoint: bool,
     },
     /// A live sandbox of which something is missing in the datastore.
     Lacking(Box<Record>),
@@ -79,6 +82,8 @@ pub(crate) enum Matter {
         stranger: Box<Stranger>,
         /// Why nobody's.
         why: String,
+        /// Whether somebody may use it all the same.
+        is_claimed: bool,
     },
     /// Addresses that are held for nobody who is known here.
     Unused {
@@ -119,7 +124,11 @@ impl Node {
         for matter in &matters {
             let name = matter.name();
             let is_done = match matter {
-                Matter::Unrecorded { .. } => self.settle_matter(matter).map(drop),
+                Matter::Unrecorded { has_endpoint, .. }
+                    if *has_endpoint || before.contains(&name) =>
+                {
+                    self.settle_matter(matter).map(drop)
+                }
                 Matter::Dead(_) | Matter::Ghost { .. } if before.contains(&name) => {
                     self.settle_matter(matter).map(drop)
                 }
@@ -153,8 +162,10 @@ impl Node {
             return Err(unheard.to_owned());
         }
         let proof = self.in_sync_proof().ok_or(unheard)?;
-        let seen = self.witnesses().map_err(|error| error.to_string())?;
+        let mut seen = self.witnesses().map_err(|error| error.to_string())?;
         let strangers = self.strangers().map_err(|error| error.to_string())?;
+        let inside = strangers.iter().filter_map(|stranger| stranger.inside.as_ref());
+        seen.routed.extend(inside.flat_map(|inside| &inside.addresses));
         let mut matters = self.recognised(proof, strangers);
         let is_known = |key: &str| {
             let of = |matter: &Matter| match matter {
@@ -198,16 +209,21 @@ impl Node {
         let dataplane = self.dataplane();
         let matters = strangers.into_iter().map(|stranger| {
             match dataplane.inputs.recognise(proof, &stranger, &self.boot) {
-                Recognised::Sandbox { record, evidence } => Matter::Unrecorded { record, evidence },
-                Recognised::Nobodys { why } => {
-                    Matter::Nobodys { stranger: Box::new(stranger), why }
+                Recognised::Sandbox { record, evidence } => {
+                    let has_endpoint = !dataplane.inputs.is_unknown(&endpoint_key(&record));
+                    Matter::Unrecorded { record, evidence, has_endpoint }
+                }
+                Recognised::Nobodys { why, is_claimed } => {
+                    Matter::Nobodys { stranger: Box::new(stranger), why, is_claimed }
                 }
             }
         });
         let matters: Vec<Matter> = matters.collect();
         drop(dataplane);
         let nobodys = matters.iter().filter_map(|matter| match matter {
-            Matter::Nobodys { stranger, why } => Some((stranger.interface.clone(), why.clone())),
+            Matter::Nobodys { stranger, why, .. } => {
+                Some((stranger.interface.clone(), why.clone()))
+            }
             _ => None,
         });
         *self.nobodys.lock().unwrap_or_else(PoisonError::into_inner) = nobodys.collect();
@@ -224,8 +240,9 @@ impl Node {
             record.boot == self.boot && (owners.contains(&record.identity) || has_namespace(record))
         };
         let living = journal.iter().filter(lives).map(|record| record.identity.clone()).collect();
+        let interfaces = links.iter().filter(|link| wire::is_veth(link));
         let interfaces =
-            links.iter().map(|link| (link.name.to_string(), owner(&link.alias))).collect();
+            interfaces.map(|link| (link.name.to_string(), owner(&link.alias))).collect();
         Ok(Witnesses { journal, interfaces, routed: self.addresses_in_use(), living })
     }
 
@@ -239,13 +256,13 @@ impl Node {
                 let _turn = turn.take();
                 self.remove_ghost(key, interface, container)
             }
-            Matter::Unrecorded { record, evidence } => {
+            Matter::Unrecorded { record, evidence, .. } => {
                 let is_done = self.adopt(record, evidence)?;
                 Ok(is_done.then(|| "taken into the journal".to_owned()))
             }
             Matter::Lacking(record) => self.keep_now(record),
-            Matter::Nobodys { stranger, .. } => self.remove_nobodys(stranger),
-            Matter::Unused { .. } | Matter::Disputed(_) => Ok(None),
+            Matter::Nobodys { stranger, is_claimed: false, .. } => self.remove_nobodys(stranger),
+            Matter::Nobodys { .. } | Matter::Unused { .. } | Matter::Disputed(_) => Ok(None),
         }
     }
 
@@ -275,9 +292,8 @@ impl Node {
         if self.journal.any(|record| endpoint_key(record) == key) || self.has_link(interface) {
             return Ok(None);
         }
-        let used = self.addresses_in_journal();
-        let removed =
-            self.transact(|planner| ghost::remove(planner, key, container, &self.name, &used));
+        let in_use = self.in_use_here();
+        let removed = self.transact(|it| ghost::remove(it, key, container, &self.name, &in_use));
         let removed = removed.map_err(|error| unavailable(&error))?;
         let Some(released) = removed else { return Ok(None) };
         let addresses: Vec<String> = released.iter().map(ToString::to_string).collect();
@@ -306,6 +322,7 @@ impl Node {
         };
         let removed = self.removals().and_then(|it| wire::remove_named(&self.here, &it, name));
         removed.map_err(failed)?;
+        self.nobodys.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let at = now.inside.as_ref().map_or("", |inside| inside.path.as_str());
         let text = format!(
             "interface {name}: nobody's by the journal and the datastore, and no process is where \
@@ -315,13 +332,20 @@ impl Node {
         Ok(Some("removed".to_owned()))
     }
 
+    /// Addresses that sandboxes of this node have, by the journal or by the routes.
+    fn in_use_here(&self) -> BTreeSet<IpAddr> {
+        let mut in_use = self.addresses_in_use();
+        in_use.extend(self.addresses_in_journal());
+        in_use
+    }
+
     fn has_link(&self, interface: &str) -> bool {
         let look = || -> kernel::Result<bool> {
             let name = kernel::LinkName::new(interface)?;
             let link = Netlink::in_netns(&self.here)?.link_by_name(&name)?;
             // One that bears the name of a sandbox of the journal is that one's.
             let owner = |alias: String| Identity::from_alias(&alias);
-            Ok(link.is_some_and(|link| {
+            Ok(link.filter(wire::is_veth).is_some_and(|link| {
                 let owner = link.alias.and_then(owner);
                 owner.is_none_or(|owner| self.journal.get(&owner).is_none())
             }))
@@ -336,6 +360,8 @@ impl Node {
         network: &str,
         valid: &BTreeSet<Identity>,
     ) -> Result<(), Failure> {
+        // Whoever lives here unrecorded speaks for its addresses first.
+        self.adopt_all();
         let Ok(matters) = self.matters() else { return Ok(()) };
         let is_listed = |container: &str| valid.iter().any(|it| it.container == container);
         for matter in &matters {

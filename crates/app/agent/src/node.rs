@@ -351,6 +351,7 @@ impl Node {
         findings.extend(inputs.disputes().iter().map(Finding::disputed));
         findings.extend(inputs.twins().iter().map(Finding::twin));
         findings.extend(inputs.impostors().iter().map(Finding::impostor));
+        findings.extend(inputs.contradictions().iter().map(Finding::contradicted));
         findings.extend(inputs.unenforced().iter().map(Finding::unenforced));
         let nobodys = self.nobodys.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(nobodys.iter().map(|(name, why)| Finding::nobodys(name, why)));

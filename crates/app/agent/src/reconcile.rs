@@ -29,7 +29,7 @@ impl Node {
         let node = self.name.clone();
         if wanted.settle.is_empty() {
             let matters = matters.iter().map(|matter| published(matter, told(matter))).collect();
-            return Ok(Reconciliation { node, matters });
+            return Ok(Reconciliation { node, matters, findings: self.n_findings() });
         }
         // Whatever the kernel has lost meanwhile without a word is put back with the rest.
         self.doubt_filter(false);
@@ -49,7 +49,11 @@ impl Node {
         });
         let matters = settled.collect();
         self.flush_or_say();
-        Ok(Reconciliation { node, matters })
+        Ok(Reconciliation { node, matters, findings: self.n_findings() })
+    }
+
+    fn n_findings(&self) -> usize {
+        crate::report::status(self).findings.len()
     }
 }
 
@@ -70,7 +74,7 @@ fn told(matter: &Matter) -> Told {
             &format!("its interface {interface} is not there, and no journal has it"),
             "remove it, with the addresses that its container holds",
         ),
-        Matter::Unrecorded { record, evidence } => open(
+        Matter::Unrecorded { record, evidence, .. } => open(
             format!("{} is in no journal", notes::spoken(record)),
             evidence,
             "take it into the journal; its interface goes on as it is",
@@ -80,11 +84,11 @@ fn told(matter: &Matter) -> Told {
             &format!("its interface {} stands and bears its name", record.wiring.host_interface),
             "write them back from the journal",
         ),
-        Matter::Nobodys { stranger, why } => {
+        Matter::Nobodys { stranger, why, is_claimed } => {
             let name = &stranger.interface;
             let problem = format!("interface {name} is nobody's");
             let at = stranger.inside.as_ref().map_or("", |inside| inside.path.as_str());
-            match stranger.is_abandoned() {
+            match stranger.is_abandoned() && !is_claimed {
                 true => open(problem, &format!("{why}; no process is in there"), "remove it"),
                 false => left(
                     problem,
@@ -98,8 +102,7 @@ fn told(matter: &Matter) -> Told {
             left(
                 format!("{} of {handle} has no endpoint, interface or route", addresses.join(", ")),
                 "under another plugin it may be in use all the same: its runtime's GC decides",
-                "margay ipam check      # who else knows of it; margay ipam release lets it go"
-                    .to_owned(),
+                "margay ipam check      # who else knows of it".to_owned(),
             )
         }
         Matter::Disputed(dispute) => left(

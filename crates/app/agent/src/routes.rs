@@ -260,8 +260,8 @@ impl RouteTable {
         }
     }
 
-    /// Whether what stands in the way of a route is the same one, as Calico makes it: to a sandbox's
-    /// interface, or by its BIRD.
+    /// Whether what stands in the way of a route is the same one, as Calico makes it: to the
+    /// interface of a sandbox, or by its BIRD.
     fn is_calicos(&mut self, route: &Route, hop: &Hop) -> Result<bool> {
         let filter = RouteFilter { table: Some(Table::MAIN), ..RouteFilter::default() };
         let all = self.netlink.routes(&filter)?;

@@ -108,18 +108,20 @@ impl Node {
         let turn = self.turns.of(&Workload::of(call), &identity);
         let _turn = turn.take();
         let mut debt = None;
+        let mut wish = addition.wish.clone();
         if let Some(record) = self.journal.get(&identity) {
             if self.is_the_same(&record, netns, &addition.conf)? {
                 // Calico names no routes the second time.
                 give(&Answer { routes: Vec::new(), ..answer_of(&record, addition) });
                 return Ok(());
             }
+            wish.avoid.retain(|address| !record.wiring.addresses.contains(address));
             debt = self.make_room(record, &addition.conf)?;
         }
         let record = Record { owed: debt, ..self.new_record(call, netns, addition)? };
         let order = Order {
             record: record.clone(),
-            wish: addition.wish.clone(),
+            wish,
             fresh: Fresh { endpoint_uid: self.uid(), profile_uid: self.uid() },
         };
         let mut give = |record: &Record| give(&answer_of(record, addition));
@@ -152,10 +154,16 @@ impl Node {
         let workload = known.map_or_else(|| Workload::of(call), |record| record.workload);
         let turn = self.turns.of(&workload, &identity);
         let _turn = turn.take_to_leave(&identity);
+        let usual = workload.host_interface(&identity);
+        let goes = self.journal.get(&identity).is_some() || self.meet(&identity, &usual, netns);
         let record = match self.journal.get(&identity) {
             Some(record) if record.is_of(&conf.name) => record,
             Some(_) => return Ok(()),
-            None => self.stranger(call, conf, netns)?,
+            None => {
+                // The name that nobody else's interface has leads to none, or to its own.
+                let interface = if goes { usual } else { identity.spare_host_interface() };
+                self.stranger(call, conf, netns, interface)?
+            }
         };
         if self.may_be_locked()
             && let Ok(Err(failure)) = self.look(claim::locked)
@@ -471,8 +479,11 @@ impl Node {
         call: &Call,
         conf: &NetConf,
         netns: Option<&Netns>,
+        host_interface: String,
     ) -> Result<Record, Failure> {
-        Record::of(self.origin(call, conf, netns), Phase::Leaving)
+        let record = Record::of(self.origin(call, conf, netns), Phase::Leaving)?;
+        let wiring = Wiring { host_interface, ..record.wiring };
+        Ok(Record { wiring, ..record })
     }
 
     fn origin(&self, call: &Call, conf: &NetConf, netns: Option<&Netns>) -> Origin {

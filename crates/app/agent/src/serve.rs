@@ -207,6 +207,12 @@ fn act(
                 return Err(Failure::new(Code::InvalidConfiguration, message)
                     .with_details("name the attachments that are in use; [] for none of them"));
             };
+            if said.iter().any(|it| it.container.is_empty() || it.interface.is_empty()) {
+                let message = "cni.dev/valid-attachments has an entry without containerID or \
+                               ifname; nothing was removed";
+                return Err(Failure::new(Code::InvalidConfiguration, message)
+                    .with_details("each entry names a container and the interface inside"));
+            }
             let valid = said.iter().map(|attachment| Identity {
                 container: attachment.container.clone(),
                 interface: attachment.interface.clone(),

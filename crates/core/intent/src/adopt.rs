@@ -60,6 +60,13 @@ impl Stranger {
     }
 }
 
+impl Inside {
+    /// The namespace by device and inode.
+    pub fn place(&self) -> (u64, u64) {
+        (self.netns.device, self.netns.inode)
+    }
+}
+
 /// Somebody who holds addresses on this node.
 #[derive(Debug)]
 struct Holder {
@@ -83,6 +90,8 @@ pub enum Recognised {
     Nobodys {
         /// Why not, in words.
         why: String,
+        /// Whether somebody may use it all the same: the records name it, but contradict.
+        is_claimed: bool,
     },
 }
 
@@ -102,7 +111,11 @@ impl Inputs {
         };
         match found {
             Ok((record, evidence)) => Recognised::Sandbox { record: Box::new(record), evidence },
-            Err(why) => Recognised::Nobodys { why },
+            Err(why) => {
+                let is_claimed =
+                    !endpoints.is_empty() || !self.holders_called(&stranger.interface).is_empty();
+                Recognised::Nobodys { why, is_claimed }
+            }
         }
     }
 
@@ -135,6 +148,9 @@ impl Inputs {
             return Err(format!("its endpoint {name} has {missing}, inside there is {has} ({at})"));
         }
         let network = self.network_of(&identity, &addresses)?;
+        if network.is_none() && stranger.inside.is_none() {
+            return Err(format!("only its endpoint {name} says so: its other end is not found"));
+        }
         let is_managed = network.is_some() || addresses.iter().any(|it| self.is_in_pool(*it));
         let network = network.or_else(|| match &workload {
             // Calico's plugin names the profile of a plain network after it.
@@ -315,10 +331,7 @@ impl Inputs {
     fn give(&self, record: &mut Record, addresses: &[IpAddr], is_managed: bool) {
         let held = addresses.iter().map(|address| {
             let block = self.block_of(*address).filter(|_| is_managed);
-            let sequence = block.and_then(|(_, it)| {
-                let ordinal = it.ordinal(*address)?.to_string();
-                it.sequence_number_for_allocation.get(&ordinal).copied()
-            });
+            let sequence = block.and_then(|(_, it)| it.sequence_of(it.ordinal(*address)?));
             let length = block.map(|(cidr, _)| cidr.prefix_len());
             let network = length.and_then(|length| Cidr::new(*address, length));
             Held { network: network.unwrap_or_else(|| Cidr::host(*address)), sequence }

@@ -17,7 +17,8 @@ use crate::{InSync, Inputs};
 pub struct Witnesses {
     /// The journal.
     pub journal: Vec<Record>,
-    /// The host's interfaces by name, and whose they are if that is written on them.
+    /// The host's interfaces that may be sandboxes', by name, and whose they are if that is
+    /// written on them.
     pub interfaces: BTreeMap<String, Option<Identity>>,
     /// Addresses that routes to such interfaces lead to.
     pub routed: BTreeSet<IpAddr>,
@@ -51,6 +52,9 @@ pub enum Leftover {
         addresses: BTreeMap<IpAddr, Option<u64>>,
     },
 }
+
+/// Who makes endpoints by CNI; others have interfaces that are no pairs.
+const PLUGINS: [&str; 2] = ["cni", "k8s"];
 
 /// Handles of these are no sandbox's: they hold the addresses of tunnels and of the host.
 const RESERVED: [&str; 6] = [
@@ -96,7 +100,10 @@ impl Inputs {
             })
         };
         let local = self.endpoints.iter().filter(|(key, it)| {
-            it.spec.node == self.node && !confirmed.contains(*key) && !stands(&it.spec)
+            it.spec.node == self.node
+                && PLUGINS.contains(&it.spec.orchestrator.as_str())
+                && !confirmed.contains(*key)
+                && !stands(&it.spec)
         });
         local.collect()
     }

@@ -23,7 +23,7 @@ pub use census::Census;
 pub use filter::{Access, Filter, Port, Source, Unenforced};
 pub use inputs::{Changed, Inputs};
 pub use join::{Leftover, Witnesses};
-pub use live::{Dispute, Impostor, Live, LocalEndpoint, Twin};
+pub use live::{Contradiction, Dispute, Impostor, Live, LocalEndpoint, Twin};
 pub use overlay::{Gone, Overlay};
 pub use reserve::{Reserve, Restock};
 pub use routes::{Hop, Obstacle, Routes, Unroutable, plan};

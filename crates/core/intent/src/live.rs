@@ -91,6 +91,19 @@ pub struct Impostor {
     pub ours: String,
 }
 
+/// An endpoint that says of a live sandbox what is not so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Contradiction {
+    /// The name of the endpoint.
+    pub endpoint: String,
+    /// The node that it names.
+    pub node: String,
+    /// The interface that it names.
+    pub interface: String,
+    /// The interface that the sandbox has here.
+    pub ours: String,
+}
+
 /// An endpoint of this node, as people name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalEndpoint {
@@ -124,7 +137,8 @@ impl Inputs {
         let endpoint = Object { metadata, spec };
         let vouched = Vouched { container: live.container, handle: live.handle, endpoint };
         let had = self.vouched.insert(key.to_owned(), vouched);
-        let is_known = had.is_some() || self.endpoints.contains_key(key);
+        let is_stored = self.endpoints.contains_key(key) && !self.is_contradicted(key);
+        let is_known = had.is_some() || is_stored;
         if is_known { NOTHING } else { BOTH }
     }
 
@@ -171,7 +185,7 @@ impl Inputs {
     /// are not known here.
     pub fn lacks(&self, key: &str) -> bool {
         let Some(vouched) = self.vouched.get(key) else { return false };
-        let is_stored = self.endpoints.contains_key(key) || self.quarantined().contains_key(key);
+        let is_stored = !self.is_unknown(key);
         let mut addresses = vouched.endpoint.spec.ip_networks.iter().map(|it| it.address());
         !is_stored
             || vouched.handle.as_ref().is_some_and(|handle| {
@@ -271,6 +285,36 @@ impl Inputs {
         claims.collect()
     }
 
+    /// Whether the stored endpoint of a live sandbox has another node or another interface than the
+    /// sandbox: it is not used.
+    fn is_contradicted(&self, key: &str) -> bool {
+        let (Some(stored), Some(vouched)) = (self.endpoints.get(key), self.vouched.get(key)) else {
+            return false;
+        };
+        let ours = &vouched.endpoint.spec;
+        stored.spec.node != ours.node || stored.spec.interface_name != ours.interface_name
+    }
+
+    /// Endpoints of live sandboxes that are not used, because they say something else of them.
+    pub fn contradictions(&self) -> Vec<Contradiction> {
+        let all = self.vouched.iter().filter(|(key, _)| self.is_contradicted(key));
+        let told = all.filter_map(|(key, vouched)| {
+            let stored = &self.endpoints.get(key)?.spec;
+            Some(Contradiction {
+                endpoint: name(key),
+                node: stored.node.clone(),
+                interface: stored.interface_name.clone(),
+                ours: vouched.endpoint.spec.interface_name.clone(),
+            })
+        });
+        told.collect()
+    }
+
+    /// Whether the datastore has no endpoint with this key.
+    pub fn is_unknown(&self, key: &str) -> bool {
+        !self.endpoints.contains_key(key) && !self.quarantined().contains_key(key)
+    }
+
     /// The endpoint of this node with an interface.
     pub fn endpoint_with(&self, interface: &str) -> Option<LocalEndpoint> {
         let mut local = self.local_endpoints();
@@ -292,9 +336,14 @@ impl Inputs {
         let interfaces = self.vouched_interfaces();
         let stored = self.endpoints.iter().filter(move |(key, it)| {
             let owner = interfaces.get(it.spec.interface_name.as_str());
-            it.spec.node == self.node && owner.is_none_or(|owner| owner == key)
+            it.spec.node == self.node
+                && owner.is_none_or(|owner| owner == key)
+                && !self.is_contradicted(key)
         });
-        let kept = self.vouched.iter().filter(|(key, _)| !self.endpoints.contains_key(*key));
+        let kept = self
+            .vouched
+            .iter()
+            .filter(|(key, _)| !self.endpoints.contains_key(*key) || self.is_contradicted(key));
         let kept = kept.map(|(key, vouched)| (key, &vouched.endpoint));
         stored.chain(kept).filter(|(key, _)| {
             let vouched = self.vouched.get(*key);

@@ -89,7 +89,20 @@ pub fn assign(
     let attributes = attributes(planner.now(), node, workload);
     let holder = Holder { node, handle, attributes };
     let networks = match wish.address {
-        Some(address) => assign_one(planner, holder, address)?,
+        Some(address) => {
+            let before = planner.savepoint();
+            let assigned = assign_one(planner, holder, address)?;
+            // Whatever the records say, a live sandbox has it.
+            match assigned.is_ok() && wish.avoid.contains(&address) {
+                true => {
+                    planner.roll_back(before);
+                    let message = format!("{address} leads to another sandbox of this node");
+                    Err(Failure::plugin(message)
+                        .with_details("margay sandboxes      # whose is it? ask for another one"))
+                }
+                false => assigned,
+            }
+        }
         None => assign_any(planner, holder, wish)?,
     };
     match networks {

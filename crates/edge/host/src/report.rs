@@ -214,6 +214,9 @@ pub struct Reconciliation {
     pub node: String,
     /// All matters; after something was settled, only what that was about.
     pub matters: Vec<Matter>,
+    /// How many findings the status has beside them.
+    #[serde(default)]
+    pub findings: usize,
 }
 
 /// One of them.

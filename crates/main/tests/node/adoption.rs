@@ -209,7 +209,7 @@ fn what_the_witnesses_disagree_about_is_told_and_settled() {
     assert_eq!(node.stored(ENDPOINTS).len(), 2, "a plan changes nothing");
     let status = node.margay(&["status"]).output().unwrap();
     let status = String::from_utf8(status.stdout).unwrap();
-    assert!(status.contains("interface calibusy is nobody's and passes nothing"), "{status}");
+    assert!(status.contains("interface calibusy is nobody's: no endpoint names it"), "{status}");
 
     let (code, told) = reconcile(&node, &[]);
     assert_eq!(code, Some(1), "one is left to a person: {told}");
@@ -263,4 +263,134 @@ fn addresses_of_nobody_go_by_the_list_of_the_runtime() {
     assert!(events(&node).contains("the runtime does not list its container"));
     node.must("DEL", "kept", 0);
     node.assert_empty();
+}
+
+fn put(node: &Node, key: &str, value: &Value) {
+    let op = store::Op::Put { key: key.to_owned(), value: value.to_string().into() };
+    node.store().commit(store::Txn { compares: Vec::new(), ops: vec![op] }).unwrap();
+}
+
+/// The key and the content of the endpoint of a container.
+fn endpoint_of(node: &Node, container: &str) -> (String, Value) {
+    let endpoints = node.stored(ENDPOINTS);
+    endpoints.into_iter().find(|(_, it)| it["spec"]["containerID"] == container).unwrap()
+}
+
+fn n_held(node: &Node, container: &str) -> usize {
+    let handle = format!("net1.{container}");
+    node.allocated().iter().filter(|(_, held)| *held == handle).count()
+}
+
+#[test]
+fn a_deletion_takes_nothing_from_another_sandbox_that_no_journal_has() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(3);
+    node.start_agent_with(&["--join-every", "0"]);
+    until("the agent has read everything", || status(&node)["store"]["isConnected"] == true);
+    // Two sandboxes of one pod, made after the agent has looked, by somebody else.
+    node.call_beside("ADD", "old", 0, &POD);
+    let new = node.call_beside("ADD", "new", 1, &POD);
+    let ping = Ping::start(&node, "host", &address(&new));
+    for netns in ["/gone", ""] {
+        let late = [POD[0], ("CNI_NETNS", netns)];
+        let done = node.call_as("DEL", "old", 0, &late).wait_with_output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+    assert_eq!((n_held(&node, "old"), n_held(&node, "new")), (0, 2));
+    assert_eq!(endpoint_of(&node, "new").1["spec"]["pod"], "web-0");
+    // Another interface of a container that has one.
+    let plain = node.call_beside("ADD", "plain", 2, &[]);
+    let second = Ping::start(&node, "host", &address(&plain));
+    let other = [("CNI_IFNAME", "eth1")];
+    let done = node.call_as("DEL", "plain", 2, &other).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(n_held(&node, "plain"), 2);
+    assert_eq!(node.interfaces().len(), 2);
+    ping.assert_none_lost();
+    second.assert_none_lost();
+    node.must("DEL", "plain", 2);
+    let done = node.call_as("DEL", "new", 1, &POD).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    node.assert_empty();
+}
+
+#[test]
+fn what_lives_is_not_taken_for_anothers_ghost() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(3);
+    node.start_agent_with(&["--join-every", "0"]);
+    let first = node.must("ADD", "live", 0);
+    // An endpoint that nobody has, with the container and the addresses of one that lives.
+    let (key, mut copy) = endpoint_of(&node, "live");
+    copy["metadata"]["name"] = "n1-cni-ghost-eth0".into();
+    copy["spec"]["interfaceName"] = "calighost".into();
+    put(&node, &key.replace("n1-cni-live-eth0", "n1-cni-ghost-eth0"), &copy);
+    until("the ghost is told", || reconcile(&node, &["--plan"]).1.contains("n1-cni-ghost-eth0"));
+    let (_, told) = reconcile(&node, &[]);
+    assert!(told.contains("1 settled"), "{told}");
+    assert_eq!((node.stored(ENDPOINTS).len(), n_held(&node, "live")), (1, 2));
+
+    // Whatever the records say, an address that leads to a sandbox is nobody else's.
+    let block = node.stored("/calico/ipam/v2/assignment/ipv4/").remove(0);
+    node.pause_dataplane(true);
+    let mut free = block.1.clone();
+    free["allocations"] = vec![Value::Null; 64].into();
+    free["unallocated"] = (0..64).collect::<Vec<u8>>().into();
+    put(&node, &block.0, &free);
+    node.pause_dataplane(false);
+    let wish = format!("IP={}", address(&first));
+    let asked = node.call_as("ADD", "greedy", 1, &[("CNI_ARGS", &wish)]);
+    let asked = asked.wait_with_output().unwrap();
+    assert!(!asked.status.success(), "{asked:?}");
+    until("its address is its own again", || n_held(&node, "live") == 2);
+
+    // An interface that the records contradict about is left to a person.
+    node.call_beside("ADD", "odd", 2, &[]);
+    let (key, mut endpoint) = endpoint_of(&node, "odd");
+    endpoint["spec"]["ipNetworks"] = serde_json::json!(["10.65.0.250/32"]);
+    put(&node, &key, &endpoint);
+    until("it is told", || reconcile(&node, &["--plan"]).1.contains("inside there is"));
+    let (code, told) = reconcile(&node, &[]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(node.interfaces().contains(&"caliodd".to_owned()), "{told}");
+    // Nor does a list of the runtime let go what is inside of it.
+    let mut configuration = node.configuration();
+    for (entry, is_refused) in [
+        (serde_json::json!({ "containerID": "live" }), true),
+        (serde_json::json!({ "ifname": "eth0" }), true),
+        (serde_json::json!({ "containerID": "live", "ifname": "eth0" }), false),
+    ] {
+        configuration["cni.dev/valid-attachments"] = serde_json::json!([entry]);
+        let done = node.call_with("GC", "", 0, &configuration).wait_with_output().unwrap();
+        assert_eq!(done.status.success(), !is_refused, "{done:?}");
+    }
+    assert_eq!((n_held(&node, "live"), n_held(&node, "odd")), (2, 2));
+}
+
+#[test]
+fn an_endpoint_that_says_what_is_not_so_costs_its_sandbox_nothing() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(2);
+    node.start_agent();
+    let first = node.must("ADD", "c1", 0);
+    node.must("ADD", "c2", 1);
+    let ping = Ping::start(&node, "host", &address(&first));
+    let (key, endpoint) = endpoint_of(&node, "c1");
+    for (field, value) in [("node", "n2"), ("interfaceName", "eth0"), ("interfaceName", "calic2")] {
+        let mut wrong = endpoint.clone();
+        wrong["spec"][field] = value.into();
+        put(&node, &key, &wrong);
+        let said = || status(&node)["findings"].to_string();
+        until("it is named", || said().contains("its sandbox lives here on calic1"));
+    }
+    put(&node, &key, &endpoint);
+    until("all is well", || status(&node)["status"] == "fine");
+    ping.assert_none_lost();
+    node.must("CHECK", "c1", 0);
 }

@@ -249,6 +249,33 @@ impl Node {
         self.start_call(&environment, &self.configuration())
     }
 
+    /// A call that no agent hears, with a journal of its own, as another program would make it; no
+    /// interface bears its mark afterwards.
+    pub(crate) fn call_beside(
+        &self,
+        command: &str,
+        id: &str,
+        container: usize,
+        variables: &[(&str, &str)],
+    ) -> Value {
+        let mut environment = self.environment(command, id, container);
+        let variables = variables.iter().map(|(name, value)| (*name, *value));
+        environment.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let mut configuration = self.configuration();
+        configuration.as_object_mut().unwrap().remove("agent_socket");
+        configuration["state_dir"] = json!(self.path("beside"));
+        let done = self.start_call(&environment, &configuration).wait_with_output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+        for interface in self.interfaces() {
+            let link: Value =
+                serde_json::from_str(&self.ip(&["-j", "link", "show", &interface])).unwrap();
+            if link[0]["ifalias"].as_str().is_some_and(|alias| alias.contains(id)) {
+                self.ip(&["link", "set", &interface, "alias", ""]);
+            }
+        }
+        serde_json::from_slice(&done.stdout).unwrap_or_default()
+    }
+
     fn start_call(&self, environment: &BTreeMap<String, String>, configuration: &Value) -> Child {
         let plugin = self.path("calico");
         let mut process = self.inside("host", plugin.to_str().unwrap(), &[]);

@@ -43,7 +43,7 @@ pub(crate) fn run(terminal: Terminal, arguments: &ReconcileArguments) -> Result<
     }
     let looked = ask(&arguments.agent, Vec::new())?;
     if arguments.plan || looked.matters.is_empty() {
-        return show_plan(terminal, arguments, &looked);
+        return show(terminal, arguments, &looked);
     }
     let is_quiet = arguments.format.output.is_some();
     let open = looked.matters.iter().filter(|it| it.state == MatterState::Open);
@@ -52,11 +52,17 @@ pub(crate) fn run(terminal: Terminal, arguments: &ReconcileArguments) -> Result<
     if !names.is_empty() {
         std::thread::sleep(BETWEEN_LOOKS);
     }
+    let mut findings = looked.findings;
     for some in names.chunks(AT_ONCE) {
-        let done = ask(&arguments.agent, some.to_vec())?.matters;
+        let done = ask(&arguments.agent, some.to_vec());
+        let done = done.map_err(|failure| match settled.len() {
+            0 => failure,
+            n => failure.detail(format!("{n} of {} were settled before", names.len())),
+        })?;
+        findings = done.findings;
         // What is not found any more has settled itself.
         for name in some {
-            let found = done.iter().find(|it| it.name == *name).cloned();
+            let found = done.matters.iter().find(|it| it.name == *name).cloned();
             let gone = || looked.matters.iter().find(|it| it.name == *name).map(vanished);
             settled.extend(found.or_else(gone));
         }
@@ -66,14 +72,7 @@ pub(crate) fn run(terminal: Terminal, arguments: &ReconcileArguments) -> Result<
     }
     let left = looked.matters.iter().filter(|it| it.state == MatterState::Left).cloned();
     settled.extend(left);
-    let done = Reconciliation { node: looked.node, matters: settled };
-    let is_fine = done.matters.iter().all(|it| is_settled(it.state));
-    if let Some(format) = arguments.format.output {
-        terminal.page(&structured(format, &value(&done)?))?;
-        return Ok(is_fine);
-    }
-    terminal.page(&told(terminal, &done))?;
-    Ok(is_fine)
+    show(terminal, arguments, &Reconciliation { node: looked.node, matters: settled, findings })
 }
 
 fn ask(agent: &Agent, settle: Vec<String>) -> Result<Reconciliation, Failure> {
@@ -91,25 +90,28 @@ fn is_settled(state: MatterState) -> bool {
 }
 
 fn progress(n_done: usize, n_all: usize) -> io::Result<()> {
-    if n_all <= AT_ONCE || !io::stderr().is_terminal() {
+    if n_all <= AT_ONCE {
         return Ok(());
     }
-    let end = if n_done == n_all { "\n" } else { "" };
     let mut stream = io::stderr().lock();
-    write!(stream, "\r{n_done} of {n_all} settled{end}")?;
+    match stream.is_terminal() && n_done < n_all {
+        true => write!(stream, "\r{n_done} of {n_all} settled")?,
+        false => writeln!(stream, "{n_done} of {n_all} settled")?,
+    }
     stream.flush()
 }
 
-fn show_plan(
+fn show(
     terminal: Terminal,
     arguments: &ReconcileArguments,
-    looked: &Reconciliation,
+    answer: &Reconciliation,
 ) -> Result<bool, Failure> {
     match arguments.format.output {
-        Some(format) => terminal.page(&structured(format, &value(looked)?))?,
-        None => terminal.page(&told(terminal, looked))?,
+        Some(format) => terminal.page(&structured(format, &value(answer)?))?,
+        None => terminal.page(&told(terminal, answer))?,
     }
-    Ok(looked.matters.is_empty())
+    let is_settled = answer.matters.iter().all(|it| is_settled(it.state));
+    Ok(is_settled && answer.findings == 0)
 }
 
 fn value(answer: &Reconciliation) -> Result<serde_json::Value, Failure> {
@@ -119,9 +121,16 @@ fn value(answer: &Reconciliation) -> Result<serde_json::Value, Failure> {
 /// Every matter in two lines: what is wrong, and why one can tell and what is done.
 fn told(terminal: Terminal, answer: &Reconciliation) -> String {
     let matters = &answer.matters;
+    let more = match answer.findings {
+        0 => String::new(),
+        n => format!("see also: margay status      # {}\n", text::words::count(n, "finding")),
+    };
     if matters.is_empty() {
-        let fine = terminal.mark(Mark::Fine);
-        return format!("{fine} datastore, kernel, journal and containers agree\n");
+        let mark = terminal.mark(match answer.findings {
+            0 => Mark::Fine,
+            _ => Mark::Degraded,
+        });
+        return format!("{mark} datastore, kernel, journal and containers agree\n{more}");
     }
     let mut text = String::new();
     for matter in matters.iter().take(LINES_MAX) {
@@ -145,7 +154,7 @@ fn told(terminal: Terminal, answer: &Reconciliation) -> String {
     if matters.len() > LINES_MAX {
         let _ = writeln!(text, "… and {} more (all: -o json)", matters.len() - LINES_MAX);
     }
-    text + &summary(matters)
+    text + &summary(matters) + &more
 }
 
 fn summary(matters: &[Matter]) -> String {

@@ -43,7 +43,7 @@ fn stranger(interface: &str, addresses: &[&str]) -> Stranger {
 fn recognised(inputs: &Inputs, stranger: &Stranger) -> Result<Record, String> {
     match inputs.recognise(inputs.in_sync().unwrap(), stranger, "boot1") {
         Recognised::Sandbox { record, .. } => Ok(*record),
-        Recognised::Nobodys { why } => Err(why),
+        Recognised::Nobodys { why, .. } => Err(why),
     }
 }
 

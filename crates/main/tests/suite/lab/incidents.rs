@@ -365,3 +365,48 @@ fn leak(block: &mut Value) {
     let free = block["unallocated"].as_array_mut().unwrap().pop().unwrap();
     block["allocations"][usize::try_from(free.as_u64().unwrap()).unwrap()] = index.into();
 }
+
+/// A move of addresses that hangs, without a word, in front of everything.
+#[test]
+fn incident_3() {
+    Cluster::each(|cluster| {
+        // What Calico's init container runs on a new cluster, whose datastore nobody reaches yet.
+        let away = "DATASTORE_TYPE=etcdv3 ETCD_ENDPOINTS=http://192.0.2.1:2379";
+        let networks = cluster.labs.dir.path().join("networks");
+        let shown = networks.display();
+        let run = |settings: &str| {
+            let script = format!(
+                "exec env {settings} MARGAY_NETWORKS_DIR={shown} KUBERNETES_NODE_NAME=n1 \
+                 calico-ipam -upgrade --network lab --timeout 6 --conf-dir /nowhere"
+            );
+            cluster.on_n1(&["sh", "-c", &script])
+        };
+        run(away).ok().says(&["nothing to move"]);
+
+        // Pods of host-local run on the node, and the datastore does not answer.
+        fs::create_dir_all(networks.join("lab")).unwrap();
+        for (number, name) in ["10.65.200.5", "10.65.200.6"].iter().enumerate() {
+            let text = format!("hostlocal{number}\r\neth0");
+            fs::write(networks.join("lab").join(name), text).unwrap();
+        }
+        let (address, _) = cluster.pod("n2-web");
+        let stream = cluster.stream("n1-web", &address);
+        let waited = run(&format!("-u MARGAY_STORE {away}"));
+        waited.code(2).complains(&["waiting for", "192.0.2.1", " s of 6 s", "fix: "]);
+        assert_eq!(fs::read_dir(networks.join("lab")).unwrap().count(), 2, "nothing was changed");
+
+        // It ends half way; nothing stands still because of it: pods come, and it goes on later.
+        let ended = run("MARGAY_FAULT=after-claim");
+        assert_ne!(ended.code, 0, "{ended:?}");
+        let ready = format!("{RESOURCES}/clusterinformations/default");
+        assert_eq!(cluster.value(&ready)["spec"]["datastoreReady"], true);
+        cluster.labs.lab("pod add n1").ok();
+        run("").code(0).says(&["2 addresses moved to calico-ipam, node n1"]);
+        assert!(!networks.join("lab").exists());
+        run(away).ok().says(&["nothing to move"]);
+        let held = cluster.margay("ipam show --ip 10.65.200.5").ok();
+        held.says(&["is in use", "lab.hostlocal0"]);
+        cluster.labs.lab("test").ok().says(&["10/10 pairs"]);
+        stream.assert_none_lost();
+    });
+}
