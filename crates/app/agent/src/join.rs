@@ -91,6 +91,9 @@ pub(crate) enum Matter {
         handle: String,
         /// The addresses, with the numbers of their assignments.
         addresses: BTreeMap<IpAddr, Option<u64>>,
+        /// Whether the handle is that of a sandbox that is up: then the journal knows all that it
+        /// has, and this is what a request left that came after it was given up.
+        is_surplus: bool,
     },
     /// An address with two owners.
     Disputed(Dispute),
@@ -129,7 +132,11 @@ impl Node {
                 {
                     self.settle_matter(matter).map(drop)
                 }
-                Matter::Dead(_) | Matter::Ghost { .. } if before.contains(&name) => {
+                Matter::Dead(_)
+                | Matter::Ghost { .. }
+                | Matter::Unused { is_surplus: true, .. }
+                    if before.contains(&name) =>
+                {
                     self.settle_matter(matter).map(drop)
                 }
                 // What lacks is the upkeep's; the rest is for people.
@@ -183,7 +190,8 @@ impl Node {
                     found.push(Matter::Ghost { key, interface, container, usual });
                 }
                 Leftover::Addresses { handle, addresses } => {
-                    found.push(Matter::Unused { handle, addresses });
+                    let is_surplus = seen.journal.iter().any(|it| it.handle() == handle);
+                    found.push(Matter::Unused { handle, addresses, is_surplus });
                 }
             }
         }
@@ -262,6 +270,9 @@ impl Node {
             }
             Matter::Lacking(record) => self.keep_now(record),
             Matter::Nobodys { stranger, is_claimed: false, .. } => self.remove_nobodys(stranger),
+            Matter::Unused { handle, addresses, is_surplus: true } => {
+                self.release_unused(handle, addresses, "its sandbox has others")
+            }
             Matter::Nobodys { .. } | Matter::Unused { .. } | Matter::Disputed(_) => Ok(None),
         }
     }
@@ -369,11 +380,12 @@ impl Node {
                 Matter::Ghost { container, .. } if !is_listed(container) => {
                     self.settle_matter(matter)?;
                 }
-                Matter::Unused { handle, addresses } => {
+                Matter::Unused { handle, addresses, .. } => {
                     let container =
                         handle.strip_prefix(network).and_then(|it| it.strip_prefix('.'));
                     if container.is_some_and(|it| !is_listed(it)) {
-                        self.release_unlisted(handle, addresses)?;
+                        let why = "the runtime does not list its container";
+                        self.release_unused(handle, addresses, why)?;
                     }
                 }
                 _ => {}
@@ -383,23 +395,24 @@ impl Node {
         Ok(())
     }
 
-    fn release_unlisted(
+    fn release_unused(
         &self,
         handle: &str,
         addresses: &BTreeMap<IpAddr, Option<u64>>,
-    ) -> Result<(), Failure> {
+        why: &str,
+    ) -> Result<Option<String>, Failure> {
         let released = self.transact(|planner| ghost::release(planner, handle, addresses));
         let released = released.map_err(|error| unavailable(&error))?;
-        if !released.is_empty() {
-            let addresses: Vec<String> = released.iter().map(ToString::to_string).collect();
-            let text = format!(
-                "{} of {handle}: let go, because nothing here uses it and the runtime does not \
-                 list its container",
-                addresses.join(", ")
-            );
-            self.events.note("removed", &text);
+        if released.is_empty() {
+            return Ok(None);
         }
-        Ok(())
+        let addresses: Vec<String> = released.iter().map(ToString::to_string).collect();
+        let text = format!(
+            "{} of {handle}: let go, because nothing here uses it and {why}",
+            addresses.join(", ")
+        );
+        self.events.note("removed", &text);
+        Ok(Some("let go".to_owned()))
     }
 
     pub(crate) fn flush_or_say(&self) {

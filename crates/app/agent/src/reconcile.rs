@@ -97,10 +97,19 @@ fn told(matter: &Matter) -> Told {
                 ),
             }
         }
-        Matter::Unused { handle, addresses } => {
+        Matter::Unused { handle, addresses, is_surplus } => {
             let addresses: Vec<String> = addresses.keys().map(ToString::to_string).collect();
+            let problem =
+                format!("{} of {handle} has no endpoint, interface or route", addresses.join(", "));
+            if *is_surplus {
+                return open(
+                    problem,
+                    "the sandbox of this handle is up and has others",
+                    "let it go",
+                );
+            }
             left(
-                format!("{} of {handle} has no endpoint, interface or route", addresses.join(", ")),
+                problem,
                 "under another plugin it may be in use all the same: its runtime's GC decides",
                 "margay ipam check      # who else knows of it".to_owned(),
             )

@@ -394,3 +394,29 @@ fn an_endpoint_that_says_what_is_not_so_costs_its_sandbox_nothing() {
     ping.assert_none_lost();
     node.must("CHECK", "c1", 0);
 }
+
+#[test]
+fn what_a_sandbox_holds_beside_its_addresses_goes() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(1);
+    node.start_agent_with(&["--join-every", "1"]);
+    node.must("ADD", "c1", 0);
+    // As a request leaves it that arrives after it was given up.
+    let (key, mut block) = node.stored("/calico/ipam/v2/assignment/ipv4/").remove(0);
+    let held = block["allocations"].as_array().unwrap().iter().position(|it| !it.is_null());
+    let index = block["allocations"][held.unwrap()].clone();
+    let free = block["unallocated"].as_array_mut().unwrap().pop().unwrap();
+    block["allocations"][usize::try_from(free.as_u64().unwrap()).unwrap()] = index;
+    let handle = "/calico/ipam/v2/handle/net1.c1";
+    let (_, mut counted) = node.stored(handle).remove(0);
+    let cidr = block["cidr"].as_str().unwrap().to_owned();
+    counted["block"][&cidr] = 2.into();
+    put(&node, handle, &counted);
+    put(&node, &key, &block);
+    until("it is let go", || n_held(&node, "c1") == 2 && events(&node).contains("has others"));
+    node.must("CHECK", "c1", 0);
+    node.must("DEL", "c1", 0);
+    node.assert_empty();
+}
