@@ -174,13 +174,6 @@ impl Node {
         let inside = strangers.iter().filter_map(|stranger| stranger.inside.as_ref());
         seen.routed.extend(inside.flat_map(|inside| &inside.addresses));
         let mut matters = self.recognised(proof, strangers);
-        let is_known = |key: &str| {
-            let of = |matter: &Matter| match matter {
-                Matter::Unrecorded { record, .. } => endpoint_key(record) == key,
-                _ => false,
-            };
-            matters.iter().any(of)
-        };
         let dataplane = self.dataplane();
         let mut found = Vec::new();
         for leftover in dataplane.inputs.leftovers(proof, &seen) {
@@ -196,12 +189,10 @@ impl Node {
             }
         }
         let is_up = |record: &&Record| {
-            let key = endpoint_key(record);
             record.phase == Phase::Ready
                 && record.owed.is_none()
                 && seen.living.contains(&record.identity)
-                && dataplane.inputs.lacks(&key)
-                && !is_known(&key)
+                && dataplane.inputs.lacks(&endpoint_key(record))
         };
         let lacking = seen.journal.iter().filter(is_up);
         found.extend(lacking.map(|record| Matter::Lacking(Box::new(record.clone()))));

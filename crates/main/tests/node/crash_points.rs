@@ -58,6 +58,5 @@ fn every_step_has_its_crash_points() {
     let tested: BTreeSet<&str> = UP.into_iter().chain(DOWN).chain(APART).collect();
     let all: BTreeSet<&str> =
         sandbox::life::Step::ALL.into_iter().map(|step| step.name()).collect();
-    eprintln!("crash points of a sandbox, before and after: {all:?}");
     assert_eq!(tested, all);
 }

@@ -163,7 +163,6 @@ fn a_repair_that_ends_at_any_step_is_repeated_or_put_back() {
         .into_iter()
         .flat_map(|step| ["before", "after"].map(|when| format!("{when}-{}", step.name())));
     let points: Vec<String> = points.collect();
-    eprintln!("crash points of a repair: {}", points.join(", "));
     for place in Place::both() {
         for point in &points {
             fill(&place);
