@@ -165,7 +165,10 @@ impl Finding {
     pub(crate) fn quarantined(key: &str, problems: &[String], is_live: bool) -> Self {
         let instead = if is_live { "; its sandbox goes on as the journal has it" } else { "" };
         let problem = format!("{key} is not used: {}{instead}", problems.join("; "));
-        let fix = "put the object right, or delete it: margay get … -o yaml".to_owned();
+        let fix = match key.starts_with("/calico/ipam/") {
+            true => "margay ipam repair --plan      # what would mend it".to_owned(),
+            false => "put the object right, or delete it: margay get … -o yaml".to_owned(),
+        };
         Self::new("MG-DATA-001", Severity::Degraded, "DATAPLANE", problem, fix)
     }
 

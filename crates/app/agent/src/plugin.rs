@@ -61,7 +61,9 @@ pub fn run(plugin: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode 
     let reply = if has_flag("-v") {
         Reply { output: format!("{}\n", api::EMULATED_CALICO_VERSION), status: 0 }
     } else if std::env::var_os("CNI_COMMAND").is_none_or(|command| command.is_empty()) {
-        Reply { output: HELP.to_owned(), status: 0 }
+        // A flag that nobody knows must not pass for a success.
+        let is_known = |flag: &String| ["-t", "-h", "-help", "--help"].contains(&flag.as_str());
+        Reply { output: HELP.to_owned(), status: if flags.iter().all(is_known) { 0 } else { 2 } }
     } else {
         with_input(plugin, has_flag("-t"))
     };

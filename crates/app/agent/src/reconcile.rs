@@ -87,14 +87,13 @@ fn told(matter: &Matter) -> Told {
         Matter::Nobodys { stranger, why, is_claimed } => {
             let name = &stranger.interface;
             let problem = format!("interface {name} is nobody's");
-            let at = stranger.inside.as_ref().map_or("", |inside| inside.path.as_str());
+            let fix = match &stranger.inside {
+                Some(inside) => format!("ip link show {name}      # it leads to {}", inside.path),
+                None => format!("ip link del {name}      # if no container has it"),
+            };
             match stranger.is_abandoned() && !is_claimed {
                 true => open(problem, &format!("{why}; no process is in there"), "remove it"),
-                false => left(
-                    problem,
-                    why,
-                    format!("ip link show {name}      # whose is it? what it leads to: {at}"),
-                ),
+                false => left(problem, why, fix),
             }
         }
         Matter::Unused { handle, addresses, is_surplus } => {

@@ -112,6 +112,10 @@ impl Inputs {
         match found {
             Ok((record, evidence)) => Recognised::Sandbox { record: Box::new(record), evidence },
             Err(why) => {
+                let why = match &stranger.named {
+                    Some(named) => format!("it was made for {named}; {why}"),
+                    None => why,
+                };
                 let is_claimed =
                     !endpoints.is_empty() || !self.holders_called(&stranger.interface).is_empty();
                 Recognised::Nobodys { why, is_claimed }

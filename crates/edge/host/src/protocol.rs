@@ -143,7 +143,8 @@ where
     let reply = receive(&stream)?;
     match reply.status {
         0 => decode(reply.output.as_bytes()),
-        _ => Err(io::Error::other(reply.output)),
+        // It was heard, and refused.
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, reply.output)),
     }
 }
 

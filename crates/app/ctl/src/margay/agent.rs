@@ -102,7 +102,9 @@ impl Agent {
     }
 
     fn silence(&self, error: &io::Error, patience: Duration) -> Silence {
-        use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied, TimedOut, WouldBlock};
+        use io::ErrorKind::{
+            ConnectionRefused, InvalidInput, NotFound, PermissionDenied, TimedOut, WouldBlock,
+        };
         let socket = self.socket().display().to_string();
         let help = self.start();
         let (what, fix) = match error.kind() {
@@ -110,13 +112,14 @@ impl Agent {
             ConnectionRefused => (format!("no agent runs here, nobody listens at {socket}"), help),
             PermissionDenied => {
                 let what = format!("the agent answers only to root and to its own user, {socket}");
-                (what, "sudo margay status".to_owned())
+                (what, "sudo, or log in as root".to_owned())
             }
             TimedOut | WouldBlock => {
                 let seconds = patience.as_secs();
                 let what = format!("the agent does not answer within {seconds} s, {socket}");
                 (what, "its log says why: it may be starting, or waiting for the datastore".into())
             }
+            InvalidInput => (error.to_string(), "margay status      # what is wrong?".to_owned()),
             _ => (format!("the agent does not answer, {socket}: {error}"), help),
         };
         Silence { what, fix }

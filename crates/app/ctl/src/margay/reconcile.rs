@@ -76,8 +76,12 @@ pub(crate) fn run(terminal: Terminal, arguments: &ReconcileArguments) -> Result<
 }
 
 fn ask(agent: &Agent, settle: Vec<String>) -> Result<Reconciliation, Failure> {
+    let is_look = settle.is_empty();
     let inquiry = Inquiry::Reconcile(Reconcile { settle });
-    Ok(agent.ask_for(&inquiry, PATIENCE)?)
+    Ok(match is_look {
+        true => agent.ask(&inquiry)?,
+        false => agent.ask_for(&inquiry, PATIENCE)?,
+    })
 }
 
 fn vanished(matter: &Matter) -> Matter {

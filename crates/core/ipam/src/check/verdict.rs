@@ -310,9 +310,9 @@ impl<'i> Judgement<'i> {
         }
         match (self.reach.all_nodes, node) {
             (true, _) => None,
-            (false, Some(node)) => {
-                Some(format!("only {node} itself knows all that lives there; run it there"))
-            }
+            (false, Some(node)) => Some(format!(
+                "only {node} itself knows all that lives there; run it there, while its agent runs"
+            )),
             (false, None) => Some("which node holds it is not known".to_owned()),
         }
     }

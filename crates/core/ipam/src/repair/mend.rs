@@ -1,6 +1,7 @@
 //! A block as it should be.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use api::keys::ipam::{Attribute, Block};
 use net::Cidr;
@@ -18,7 +19,8 @@ pub(super) struct Mended {
 
 /// A block that goes.
 pub(super) fn removed(cidr: Cidr, verdict: &BlockVerdict) -> Option<Mended> {
-    let mut notes = freed(cidr, verdict);
+    let mut notes: Vec<String> =
+        freed(verdict).filter_map(|it| address_at(cidr, it)).map(let_go).collect();
     let frees = !notes.is_empty();
     notes.push(format!("block {cidr} is removed: nobody holds an address of it"));
     Some(Mended { after: None, notes, frees })
@@ -50,12 +52,17 @@ pub(super) fn block(
         block.affinity.clone_from(owner);
         block.affinity_claim_time = Some(now.text());
     }
-    let freed = freed(cidr, verdict);
+    let freed: BTreeSet<usize> = freed(verdict).collect();
     let frees = !freed.is_empty();
-    notes.extend(freed);
+    // Of what nobody holds, only the list of free ones is wrong.
+    let held: BTreeSet<usize> =
+        freed.iter().copied().filter(|it| block.attribute(*it).is_some()).collect();
+    notes.extend(held.iter().filter_map(|it| address_at(cidr, *it)).map(let_go));
     mend_fields(&mut block, now);
+    let listed = block.unallocated.clone();
     place(&mut block, verdict, &mut notes);
     rebuild_free_list(&mut block);
+    notes.extend(relisted(&block, &listed, verdict, &held));
     drop_unused_attributes(&mut block);
     mend_sequence(&mut block);
     count_write(&mut block);
@@ -66,10 +73,54 @@ pub(super) fn block(
     Some(Mended { after: Some(after), notes, frees })
 }
 
-fn freed(cidr: Cidr, verdict: &BlockVerdict) -> Vec<String> {
+/// The places of the addresses that are to be free.
+fn freed(verdict: &BlockVerdict) -> impl Iterator<Item = usize> {
     let slots = verdict.slots.iter().filter(|(_, slot)| **slot == SlotVerdict::Free);
-    let addresses = slots.filter_map(|(ordinal, _)| address_at(cidr, *ordinal));
-    addresses.map(|address| format!("{address} is let go")).collect()
+    slots.map(|(ordinal, _)| *ordinal)
+}
+
+fn let_go(address: IpAddr) -> String {
+    format!("{address} is let go")
+}
+
+/// What changes in the list of free addresses, beside those that are let go or taken.
+fn relisted(
+    block: &Block,
+    before: &[i64],
+    verdict: &BlockVerdict,
+    let_go: &BTreeSet<usize>,
+) -> Vec<String> {
+    const SHOWN_MAX: usize = 8;
+    let place = |ordinal: i64| usize::try_from(ordinal).ok();
+    let is_taken = |ordinal: i64| {
+        let slot = place(ordinal).and_then(|it| verdict.slots.get(&it));
+        matches!(slot, Some(SlotVerdict::Hold(_)))
+    };
+    let mut notes = Vec::new();
+    let mut note = |ordinal: i64, what: &str| {
+        let address = place(ordinal).and_then(|it| address_at(block.cidr, it));
+        let name = address.map_or_else(|| format!("place {ordinal}"), |it| it.to_string());
+        notes.push(format!("{name} {what}"));
+    };
+    let after: BTreeSet<i64> = block.unallocated.iter().copied().collect();
+    let mut seen = BTreeSet::new();
+    for ordinal in before {
+        match (after.contains(ordinal), seen.insert(*ordinal)) {
+            (true, false) => note(*ordinal, "stands once in the list of free ones"),
+            (false, true) if !is_taken(*ordinal) => note(*ordinal, "leaves the list of free ones"),
+            _ => {}
+        }
+    }
+    for ordinal in after.difference(&seen) {
+        if !place(*ordinal).is_some_and(|it| let_go.contains(&it)) {
+            note(*ordinal, "enters the list of free ones");
+        }
+    }
+    if notes.len() > SHOWN_MAX {
+        let more = notes.split_off(SHOWN_MAX).len();
+        notes.push(format!("… and {more} more places of its list of free ones"));
+    }
+    notes
 }
 
 fn mend_fields(block: &mut Block, now: Moment) {

@@ -1,9 +1,13 @@
 //! `margay ipam release` and `margay ipam split`.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 
+use ipam::check::{Class, Problem};
 use ipam::{Release, View};
 use net::Cidr;
+use store::inventory::Taken;
 use store::ipam::Driver;
 
 use super::super::arguments::{ReleaseArguments, SplitArguments};
@@ -16,8 +20,15 @@ use super::check;
 /// Lets one address go, or those that a report of `ipam check` calls leaked and that still are.
 pub(crate) fn run(session: &Session, arguments: &ReleaseArguments) -> Result<bool, Failure> {
     let releases = match (&arguments.ip, &arguments.from_report) {
-        (Some(ip), _) => vec![single(session, ip, arguments.force)?],
-        (None, Some(file)) => reported(session, arguments, file)?,
+        (Some(ip), _) => vec![single(session, ip, arguments)?],
+        (None, Some(file)) => match reported(session, arguments, file)? {
+            Reported { releases, kept: Some(kept) } if releases.is_empty() => {
+                let mark = session.terminal.mark(Mark::Degraded);
+                session.terminal.page(&format!("{mark} {kept}\n"))?;
+                return Ok(false);
+            }
+            reported => reported.releases,
+        },
         (None, None) => {
             return Err(Failure::new("which address?").help("margay ipam release --ip 10.65.0.7"));
         }
@@ -45,7 +56,7 @@ pub(crate) fn run(session: &Session, arguments: &ReleaseArguments) -> Result<boo
 }
 
 /// An address that nothing uses, or that is meant all the same.
-fn single(session: &Session, ip: &str, is_forced: bool) -> Result<Release, Failure> {
+fn single(session: &Session, ip: &str, arguments: &ReleaseArguments) -> Result<Release, Failure> {
     let address = net::parse_ip(ip).ok_or_else(|| {
         Failure::new(format!("\"{ip}\" is not an IP address, --ip"))
             .help("margay ipam release --ip 10.65.0.7")
@@ -54,13 +65,36 @@ fn single(session: &Session, ip: &str, is_forced: bool) -> Result<Release, Failu
     let Some(holder) = holder else {
         return Err(Failure::new(format!("{address} is not assigned")).help("margay ipam show"));
     };
-    let taken = check::take(session, &Default::default())?;
-    if let Some(user) = taken.inventory.user_of(address).filter(|_| !is_forced) {
-        return Err(Failure::new(format!("{address} is in use by {user}; it was not let go"))
-            .help("--force lets it go all the same; somebody else may get it then"));
+    let taken = check::take(session, &arguments.witnesses)?;
+    let help = "--force lets it go all the same; somebody else may get it then";
+    if let Some(user) = taken.inventory.user_of(address).filter(|_| !arguments.force) {
+        let what = format!("{address} is in use by {user}; it was not let go");
+        return Err(Failure::new(what).help(help));
+    }
+    if let Some(why) = kept(&taken, arguments, address).filter(|_| !arguments.force) {
+        let what = format!("{address} was not let go: {why}");
+        return Err(Failure::new(what).help(help));
     }
     let handle = holder.handle.unwrap_or_default();
     Ok(Release { handle, ..Release::address(address) })
+}
+
+/// Why an address that nobody is known to use is not let go all the same.
+fn kept(taken: &Taken, arguments: &ReleaseArguments, address: IpAddr) -> Option<String> {
+    let problems = taken.inventory.check(check::reach(&arguments.witnesses)).problems;
+    let of_it = |it: &&Problem| it.address == Some(address) && it.class == Class::Leak;
+    match problems.iter().find(of_it) {
+        // That nobody is named is why somebody has to name the address.
+        Some(leak) => leak.kept.clone().filter(|why| !why.starts_with("nobody is named")),
+        None => Some("nothing says that it is unused".to_owned()),
+    }
+}
+
+/// What of a report is to be let go.
+struct Reported {
+    releases: Vec<Release>,
+    /// What is still held and stays, in words.
+    kept: Option<String>,
 }
 
 /// The leaks of a report that are leaks now.
@@ -68,7 +102,7 @@ fn reported(
     session: &Session,
     arguments: &ReleaseArguments,
     file: &Path,
-) -> Result<Vec<Release>, Failure> {
+) -> Result<Reported, Failure> {
     let unreadable = |why: String| {
         Failure::new(format!("the report cannot be read, {}", file.display())).why(why)
     };
@@ -83,8 +117,18 @@ fn reported(
     reach.all_nodes |= arguments.force;
     let now = taken.inventory.leaks(reach);
     let named = problems.iter().filter(|it| it["class"] == "leak");
-    let named = named.filter_map(|it| net::parse_ip(it["address"].as_str()?));
-    Ok(named.filter_map(|address| now.get(&address)).cloned().collect())
+    let named: BTreeSet<IpAddr> =
+        named.filter_map(|it| net::parse_ip(it["address"].as_str()?)).collect();
+    let held = taken.inventory.held().map(|it| it.address);
+    let stays: Vec<IpAddr> =
+        held.filter(|it| named.contains(it) && !now.contains_key(it)).collect();
+    let kept = stays.first().map(|first| {
+        let why = kept(&taken, arguments, *first).unwrap_or_else(|| "it is in use".to_owned());
+        let n = text::words::count(stays.len(), "address");
+        format!("{n} of the report still held and not let go; {first}: {why}")
+    });
+    let releases = named.iter().filter_map(|address| now.get(address)).cloned().collect();
+    Ok(Reported { releases, kept })
 }
 
 /// Cuts a pool into equal pieces.

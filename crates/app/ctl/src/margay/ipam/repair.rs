@@ -54,7 +54,10 @@ pub(crate) fn run(session: &Session, arguments: &RepairArguments) -> Result<u8, 
     text += &shown(&plan.units);
     text += &left(&plan.left);
     if arguments.plan {
-        text += "fix: margay ipam repair\n";
+        text += match arguments.witnesses.all_nodes {
+            true => "fix: margay ipam repair --all-nodes\n",
+            false => "fix: margay ipam repair\n",
+        };
         session.terminal.page(&text)?;
         return Ok(exit(arguments, &plan, None));
     }
