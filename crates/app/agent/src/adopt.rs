@@ -24,15 +24,13 @@ impl Node {
     /// Interfaces like those of sandboxes that no record of the journal has.
     pub(crate) fn strangers(&self) -> kernel::Result<Vec<Stranger>> {
         let mut host = Netlink::in_netns(&self.here)?;
-        let records = self.journal.all();
-        let known: BTreeSet<&str> =
-            records.iter().map(|record| record.wiring.host_interface.as_str()).collect();
         let mut links = host.links()?;
         links.retain(|link| {
             let name = link.name.as_str();
+            let owner = link.alias.as_deref().and_then(Identity::from_alias);
             wire::is_veth(link)
                 && name.starts_with(HOST_INTERFACE_PREFIX)
-                && !known.contains(name)
+                && !owner.is_some_and(|owner| self.journal.get(&owner).is_some())
                 && !self.motions.contains(name)
         });
         if links.is_empty() {
@@ -55,7 +53,7 @@ impl Node {
             return false;
         };
         let Some(stranger) = strangers.iter().find(|it| it.interface == interface) else {
-            return !self.journal.any(|record| record.wiring.host_interface == interface);
+            return false;
         };
         let recognised = self.dataplane().inputs.recognise(proof, stranger, &self.boot);
         match (recognised, &stranger.inside) {
@@ -70,9 +68,37 @@ impl Node {
                 let place = netns.map(|netns| netns.id());
                 inside.interface == identity.interface
                     && place.is_some_and(|it| (it.device, it.inode) == inside.place())
+                    && self.name_interface(identity, interface).unwrap_or(false)
             }
             (Recognised::Nobodys { .. }, None) => false,
         }
+    }
+
+    /// Writes the name of a sandbox onto its interface again, should somebody have wiped it off: one
+    /// without a name that leads to its namespace is its own.
+    pub(crate) fn rename(&self, record: &Record) {
+        let interface = &record.wiring.host_interface;
+        let is_nameless = |link: &Link| link.alias.is_none() && wire::is_veth(link);
+        let look = || Netlink::in_netns(&self.here)?.link_by_name(&LinkName::new(interface)?);
+        let Ok(Some(link)) = look() else { return };
+        let Some(mut host) = Netlink::in_netns(&self.here).ok().filter(|_| is_nameless(&link))
+        else {
+            return;
+        };
+        let inside = inside(&link, &spaces(&mut host, &self.here));
+        let is_its = inside.is_some_and(|inside| {
+            inside.netns == record.netns && inside.interface == record.identity.interface
+        });
+        if is_its && let Err(error) = self.name_interface(&record.identity, interface) {
+            say(&format!("{interface}: {error}"));
+        }
+    }
+
+    /// Addresses that are inside of interfaces which no record has.
+    pub(crate) fn addresses_of_strangers(&self) -> BTreeSet<IpAddr> {
+        let strangers = self.strangers().unwrap_or_default();
+        let inside = strangers.into_iter().filter_map(|stranger| stranger.inside);
+        inside.flat_map(|inside| inside.addresses).collect()
     }
 
     /// Takes a sandbox over that lives; false if somebody was faster.
@@ -85,16 +111,20 @@ impl Node {
     /// The same for whoever has the turn.
     fn take_over(&self, record: &Record, evidence: &str) -> Result<bool, Failure> {
         let interface = &record.wiring.host_interface;
-        let is_known =
-            |it: &Record| it.identity == record.identity || it.wiring.host_interface == *interface;
-        if self.journal.any(is_known) {
-            return Ok(false);
+        let name = || {
+            let named = self.name_interface(&record.identity, interface);
+            named.map_err(|error| Failure::plugin(format!("{interface}: {error}")))
+        };
+        match self.journal.get(&record.identity) {
+            // Somebody has wiped its name off.
+            Some(known) if known.wiring.host_interface == *interface => return name(),
+            Some(_) => return Ok(false),
+            None => {}
         }
         // The alias comes first: an interface that bears its name and is in no journal is adopted
         // again, but one in the journal that does not bear it would look like a dead one's.
         self.fault(Step::Name, "before");
-        let named = self.name_interface(record);
-        if !named.map_err(|error| Failure::plugin(format!("{interface}: {error}")))? {
+        if !name()? {
             return Ok(false);
         }
         self.fault(Step::Name, "after");
@@ -109,11 +139,10 @@ impl Node {
     }
 
     /// Whether the interface was there to be named.
-    fn name_interface(&self, record: &Record) -> kernel::Result<bool> {
+    fn name_interface(&self, identity: &Identity, interface: &str) -> kernel::Result<bool> {
         let mut host = Netlink::in_netns(&self.here)?;
-        let name = LinkName::new(&record.wiring.host_interface)?;
-        let Some(link) = host.link_by_name(&name)? else { return Ok(false) };
-        let alias = Some(record.identity.alias());
+        let Some(link) = host.link_by_name(&LinkName::new(interface)?)? else { return Ok(false) };
+        let alias = Some(identity.alias());
         if link.alias != alias {
             let change = LinkChange { alias, ..LinkChange::default() };
             host.apply(&Operation::ChangeLink(link.index, change))?;

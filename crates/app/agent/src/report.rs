@@ -19,6 +19,9 @@ pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
             let events = node.events.read(wanted);
             reply(&report::Events { node: node.name.clone(), events })
         }
+        Inquiry::Strangers => {
+            reply(&report::Strangers { addresses: node.addresses_of_strangers() })
+        }
         Inquiry::Reconcile(wanted) => match node.reconcile(wanted) {
             Ok(done) => reply(&done),
             Err(why) => Reply { output: why, status: 1 },

@@ -154,7 +154,9 @@ impl Node {
         let workload = known.map_or_else(|| Workload::of(call), |record| record.workload);
         let turn = self.turns.of(&workload, &identity);
         let _turn = turn.take_to_leave(&identity);
-        let usual = workload.host_interface(&identity);
+        // Its endpoint knows better than a call that may name another pod, or none.
+        let named = self.dataplane().inputs.interface_of(&identity);
+        let usual = named.unwrap_or_else(|| workload.host_interface(&identity));
         let goes = self.journal.get(&identity).is_some() || self.meet(&identity, &usual, netns);
         let record = match self.journal.get(&identity) {
             Some(record) if record.is_of(&conf.name) => record,
@@ -440,6 +442,7 @@ impl Node {
     /// The end inside goes with the host's end.
     fn unwire(&self, record: &Record) -> Result<(), Failure> {
         let identity = &record.identity;
+        self.rename(record);
         let removed = self.removals().and_then(|removals| {
             wire::unwire(&self.here, &removals, identity, &record.wiring.host_interface)
         });

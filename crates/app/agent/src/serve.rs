@@ -255,6 +255,9 @@ fn wish(node: &Node, call: &Call, conf: &NetConf) -> Result<Wish, Failure> {
     let mut avoid = node.addresses_in_use();
     // What another address manager gave out here is in use, until it was moved into our records.
     avoid.extend(host::host_local::addresses(&host::host_local::place()));
+    if address.is_some() {
+        avoid.extend(node.addresses_of_strangers());
+    }
     Ok(Wish {
         ipv4: conf.assigns_ipv4(),
         ipv6: conf.assigns_ipv6(),

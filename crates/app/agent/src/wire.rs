@@ -127,12 +127,11 @@ pub(crate) fn unwire(
     let Some(link) = host.link_by_name(&LinkName::new(host_interface)?)? else {
         return Ok(());
     };
+    // One that does not bear the name is another's: names of interfaces come again.
     let owner = link.alias.as_deref().and_then(Identity::from_alias);
-    match owner {
-        Some(owner) if owner != *identity => Ok(()),
-        // Whoever made an interface that no sandbox can have keeps it.
-        None if !is_veth(&link) => Ok(()),
-        _ => removals.remove(link.index),
+    match owner.as_ref() == Some(identity) && is_veth(&link) {
+        true => removals.remove(link.index),
+        false => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use api::keys::ipam::Block;
 use model::resource::{Metadata, Object, WorkloadEndpoint};
 use net::Cidr;
 use sandbox::claim::CALICO_IPAM;
+use sandbox::identity::Identity;
 use sandbox::life::Record;
 
 use crate::inputs::{BOTH, NOTHING};
@@ -308,6 +309,16 @@ impl Inputs {
             })
         });
         told.collect()
+    }
+
+    /// The interface that the endpoint of a sandbox names, if there is one on this node.
+    pub fn interface_of(&self, identity: &Identity) -> Option<String> {
+        let is_its = |it: &&Object<WorkloadEndpoint>| {
+            it.spec.node == self.node
+                && it.spec.container_id == identity.container
+                && it.spec.endpoint == identity.interface
+        };
+        self.endpoints.values().find(is_its).map(|it| it.spec.interface_name.clone())
     }
 
     /// Whether the datastore has no endpoint with this key.

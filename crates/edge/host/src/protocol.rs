@@ -45,6 +45,8 @@ pub enum Inquiry {
     Sandboxes,
     /// Some [`Events`](crate::report::Events).
     Events(Wanted),
+    /// The [`Strangers`](crate::report::Strangers).
+    Strangers,
     /// A [`Reconciliation`](crate::report::Reconciliation).
     Reconcile(Reconcile),
 }

@@ -2,7 +2,8 @@
 //!
 //! Field names are stable; times are RFC 3339 in UTC.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use sandbox::identity::Workload;
 use sandbox::life::{Phase, Record};
@@ -252,4 +253,11 @@ pub enum MatterState {
     Failed,
     /// It is for a person to decide.
     Left,
+}
+
+/// Addresses in use on a node that no record of its agent has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Strangers {
+    /// Inside of interfaces like those of sandboxes.
+    pub addresses: BTreeSet<IpAddr>,
 }

@@ -420,3 +420,57 @@ fn what_a_sandbox_holds_beside_its_addresses_goes() {
     node.must("DEL", "c1", 0);
     node.assert_empty();
 }
+
+#[test]
+fn whoever_replaces_a_sandbox_of_ours_keeps_its_interface() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(3);
+    node.start_agent_with(&["--join-every", "0"]);
+    // Ours is replaced by another program's, which makes an interface of the same name.
+    let done = node.call_as("ADD", "old", 0, &POD).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let new = node.call_beside("ADD", "new", 1, &POD);
+    let ping = Ping::start(&node, "host", &address(&new));
+    let done = node.call_as("DEL", "old", 0, &POD).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!((n_held(&node, "old"), n_held(&node, "new")), (0, 2));
+    let (code, told) = reconcile(&node, &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(node.journal().len(), 1, "the new one is known now");
+    ping.assert_none_lost();
+
+    // Who calls does not have to know the pod: the endpoint does.
+    let done = node.call_as("DEL", "new", 1, &[]).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    node.assert_empty();
+    node.call_beside("ADD", "other", 2, &POD);
+    let done = node.call_as("DEL", "other", 2, &[]).wait_with_output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    node.assert_empty();
+}
+
+#[test]
+fn an_address_inside_of_what_nobody_recorded_is_not_let_go() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(2);
+    node.start_agent_with(&["--join-every", "0"]);
+    node.must("ADD", "c1", 0);
+    let given = address(&node.call_beside("ADD", "odd", 1, &[]));
+    node.delete_key(&endpoint_of(&node, "odd").0);
+    let margay = |words: &[&str]| {
+        let done = node.margay(words).output().unwrap();
+        let told = [done.stdout, done.stderr].concat();
+        (done.status.code(), String::from_utf8(told).unwrap())
+    };
+    let (code, told) = margay(&["ipam", "release", "--ip", &given, "--yes"]);
+    assert_eq!(code, Some(2), "{told}");
+    margay(&["ipam", "repair", "--yes"]);
+    assert_eq!(n_held(&node, "odd"), 2);
+    let wish = format!("IP={given}");
+    let asked = node.call_as("ADD", "greedy", 0, &[("CNI_ARGS", &wish), ("CNI_IFNAME", "eth9")]);
+    assert!(!asked.wait_with_output().unwrap().status.success());
+}

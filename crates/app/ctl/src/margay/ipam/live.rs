@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use host::protocol::Inquiry;
-use host::report::Status;
+use host::report::{Status, Strangers};
 use ipam::check::{Live, Sandbox};
 use kernel::{Netlink, RouteFilter};
 use sandbox::identity::{HOST_INTERFACE_PREFIX, Workload};
@@ -22,13 +22,18 @@ pub(super) fn witness(agent: &Agent, state_dir: &Path) -> Option<Live> {
     let journaled = records.first().map(|record| record.node.clone());
     let node = answered.or(journaled)?;
     let mut incomplete = unread(&folder, records.len());
-    let in_kernel = match kernel_addresses() {
+    let mut in_kernel = match kernel_addresses() {
         Ok(addresses) => addresses,
         Err(error) => {
             incomplete = incomplete.or(Some(format!("the kernel does not answer: {error}")));
             BTreeSet::new()
         }
     };
+    // What others made lives too: the agent looks inside.
+    match agent.ask::<Strangers>(&Inquiry::Strangers) {
+        Ok(strangers) => in_kernel.extend(strangers.addresses),
+        Err(silence) => incomplete = incomplete.or(Some(silence.what)),
+    }
     let mine = records.iter().filter(|record| record.node == node);
     Some(Live { sandboxes: mine.map(sandbox).collect(), in_kernel, incomplete, node })
 }
