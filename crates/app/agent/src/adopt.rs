@@ -30,7 +30,7 @@ impl Node {
             let owner = link.alias.as_deref().and_then(Identity::from_alias);
             wire::is_veth(link)
                 && name.starts_with(HOST_INTERFACE_PREFIX)
-                && !owner.is_some_and(|owner| self.journal.get(&owner).is_some())
+                && owner.is_none_or(|owner| self.journal.get(&owner).is_none())
                 && !self.motions.contains(name)
         });
         if links.is_empty() {
@@ -74,19 +74,17 @@ impl Node {
         }
     }
 
-    /// Writes the name of a sandbox onto its interface again, should somebody have wiped it off: one
-    /// without a name that leads to its namespace is its own.
+    /// Writes the name of a sandbox onto its interface again, should somebody have wiped it off:
+    /// one without a name that leads to its namespace is its own.
     pub(crate) fn rename(&self, record: &Record) {
         let interface = &record.wiring.host_interface;
-        let is_nameless = |link: &Link| link.alias.is_none() && wire::is_veth(link);
-        let look = || Netlink::in_netns(&self.here)?.link_by_name(&LinkName::new(interface)?);
-        let Ok(Some(link)) = look() else { return };
-        let Some(mut host) = Netlink::in_netns(&self.here).ok().filter(|_| is_nameless(&link))
-        else {
-            return;
+        let look = || -> kernel::Result<Option<Inside>> {
+            let mut host = Netlink::in_netns(&self.here)?;
+            let link = host.link_by_name(&LinkName::new(interface)?)?;
+            let nameless = link.filter(|link| link.alias.is_none() && wire::is_veth(link));
+            Ok(nameless.and_then(|link| inside(&link, &spaces(&mut host, &self.here))))
         };
-        let inside = inside(&link, &spaces(&mut host, &self.here));
-        let is_its = inside.is_some_and(|inside| {
+        let is_its = look().ok().flatten().is_some_and(|inside| {
             inside.netns == record.netns && inside.interface == record.identity.interface
         });
         if is_its && let Err(error) = self.name_interface(&record.identity, interface) {
