@@ -289,7 +289,7 @@ fn what_was_let_go_between_two_runs_is_not_taken_again() {
     })
     .code(-1);
     assert_eq!(held(&place), wanted());
-    place.margay("ipam release --ip 10.0.0.9 --yes").ok();
+    place.margay("ipam release --ip 10.0.0.9 --yes --force").ok();
     let moved = done(upgrade(&place, &[])).code(0);
     moved.says(&["5 addresses moved", "1 let go since"]);
     assert!(!held(&place).contains_key("10.0.0.9"));
