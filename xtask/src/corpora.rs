@@ -16,6 +16,7 @@ mod keys;
 mod live;
 mod selectors;
 mod validation;
+mod verdicts;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -81,6 +82,7 @@ const TOPICS: &[(&str, &[Runner])] = &[
     ("ipam", &[ipam::run]),
     ("ipam-bad", &[ipam_bad::run]),
     ("cni", &[cni::run]),
+    ("verdicts", &[verdicts::run]),
 ];
 
 /// `cargo xtask corpora [--dir DIR] [TOPIC...]`; true when no row failed.

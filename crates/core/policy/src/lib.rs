@@ -1,0 +1,15 @@
+//! What policies mean: which packets an endpoint lets through, and which rule decides.
+//!
+//! A [`Rule`] is in the form in which dataplanes carry it out: selectors have become [`IpSets`].
+//! [`Judge`] is the one meaning of it, slow and obvious: every dataplane is held to what it says,
+//! and `margay explain` repeats it.
+
+mod packet;
+mod rule;
+mod set;
+mod verdict;
+
+pub use packet::{Packet, protocol_number};
+pub use rule::{Action, Icmp, Peer, Ports, Rule};
+pub use set::{IpSet, IpSets, Member, SetId};
+pub use verdict::{Decision, End, HostRules, Judge, Named, Outcome, Rules, Tier, Verdict};
