@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use model::resource::Action;
 use net::Protocol;
 use policy::{
-    Action, Decision, End, HostRules, Icmp, IpSet, IpSets, Judge, Named, Outcome as Fate, Packet,
-    Peer, Ports, Rule, Rules, Tier, Verdict,
+    Decision, End, HostRules, Icmp, IpSet, IpSets, Judge, Named, Outcome as Fate, Packet, Peer,
+    Ports, Rule, Rules, Tier, Verdict,
 };
 use serde_json::{Value, json};
 

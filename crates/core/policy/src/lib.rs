@@ -10,6 +10,6 @@ mod set;
 mod verdict;
 
 pub use packet::{Packet, protocol_number};
-pub use rule::{Action, Icmp, Peer, Ports, Rule};
+pub use rule::{Icmp, Peer, Ports, Rule};
 pub use set::{IpSet, IpSets, Member, SetId};
 pub use verdict::{Decision, End, HostRules, Judge, Named, Outcome, Rules, Tier, Verdict};

@@ -2,23 +2,11 @@
 
 use std::net::IpAddr;
 
+use model::resource::Action;
 use net::{Cidr, Protocol};
 
 use crate::packet::{Packet, protocol_number};
 use crate::set::{IpSets, SetId};
-
-/// What a rule does with the packets it matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Lets them through.
-    Allow,
-    /// Drops them.
-    Deny,
-    /// Notes them, and goes on with the next rule.
-    Log,
-    /// Leaves the decision to the next tier.
-    Pass,
-}
 
 /// A rule as dataplanes carry it out. Every condition that is given must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! Which rule decides about a packet.
 
+use model::resource::Action;
+
 use crate::packet::Packet;
-use crate::rule::{Action, Rule};
+use crate::rule::Rule;
 use crate::set::IpSets;
 
 /// The tiers and profiles of an endpoint for one direction.
