@@ -11,9 +11,10 @@ use kernel::{Link, LinkChange, LinkName, Netlink, Netns, Operation, VisibleNetns
 use sandbox::claim::endpoint_key;
 use sandbox::failure::Failure;
 use sandbox::identity::{HOST_INTERFACE_PREFIX, Identity};
-use sandbox::life::{NetnsId, Record, Step};
+use sandbox::life::{Record, Step};
 
 use crate::node::Node;
+use crate::sandboxes::netns_id;
 use crate::supervisor::say;
 use crate::{notes, wire};
 
@@ -65,9 +66,8 @@ impl Node {
             }
             // The runtime has named the very place that it leads to.
             (Recognised::Nobodys { .. }, Some(inside)) => {
-                let place = netns.map(|netns| netns.id());
                 inside.interface == identity.interface
-                    && place.is_some_and(|it| (it.device, it.inode) == inside.place())
+                    && netns.map(netns_id) == Some(inside.netns)
                     && self.name_interface(identity, interface).unwrap_or(false)
             }
             (Recognised::Nobodys { .. }, None) => false,
@@ -171,13 +171,12 @@ fn inside(link: &Link, spaces: &Spaces) -> Option<Inside> {
     let inner = links.iter().find(|it| Some(it.index) == link.peer)?;
     let addresses = netlink.addresses(Some(inner.index)).ok()?;
     let addresses = addresses.iter().map(|it| it.address.addr());
-    let id = netns.id();
     Some(Inside {
         interface: inner.name.to_string(),
         mac: inner.mac.map_or([0; 6], |mac| mac.0),
         mtu: inner.mtu,
         addresses: addresses.filter(|it| !is_usual(*it)).collect(),
-        netns: NetnsId { device: id.device, inode: id.inode },
+        netns: netns_id(netns),
         path: seen.path.display().to_string(),
         n_processes: seen.n_processes,
     })

@@ -189,7 +189,7 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
                 // Before the kernel is changed: whoever lives here without a record keeps its way.
                 node.adopt_all();
             }
-            flush(node);
+            node.flush_or_say();
             let _ = tell.send(Told::InSync);
         }
     }
@@ -214,7 +214,7 @@ fn follow_routes(node: &Arc<Node>) -> Result<(), Error> {
             }
             notes::lost_interfaces(&node, &events);
             if node.doubts_routes(&events) {
-                flush(&node);
+                node.flush_or_say();
             }
         }
     })?;
@@ -237,21 +237,15 @@ fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
                     }
                     if !node.dataplane().filter.is_own(generation) {
                         node.doubt_filter(true);
-                        flush(&node);
+                        node.flush_or_say();
                     }
                 }
                 Ok(Some(RulesetEvent::Lost)) | Err(_) => {
                     node.doubt_filter(false);
-                    flush(&node);
+                    node.flush_or_say();
                 }
             }
         }
     })?;
     Ok(())
-}
-
-fn flush(node: &Node) {
-    if let Err(error) = node.flush() {
-        say(&format!("the kernel could not be brought up to date: {error}"));
-    }
 }

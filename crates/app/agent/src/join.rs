@@ -20,6 +20,7 @@ use sandbox::life::{Phase, Record};
 
 use crate::addresses::unavailable;
 use crate::node::Node;
+use crate::sandboxes::netns_id;
 use crate::supervisor::say;
 use crate::{notes, wire};
 
@@ -319,9 +320,13 @@ impl Node {
         let _turn = turn.take();
         let failed = |error: kernel::Error| Failure::plugin(format!("{name}: {error}"));
         let now = self.strangers().map_err(failed)?;
-        let Some(now) = now.iter().find(|it| *it == stranger).filter(|it| it.is_abandoned()) else {
+        let now = now.iter().find(|it| *it == stranger).filter(|it| it.is_abandoned());
+        let (Some(now), Some(proof)) = (now, self.in_sync_proof()) else { return Ok(None) };
+        // The datastore may have heard of it since the look.
+        let recognised = self.dataplane().inputs.recognise(proof, now, &self.boot);
+        if !matches!(recognised, Recognised::Nobodys { is_claimed: false, .. }) {
             return Ok(None);
-        };
+        }
         let removed = self.removals().and_then(|it| wire::remove_named(&self.here, &it, name));
         removed.map_err(failed)?;
         self.nobodys.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
@@ -430,7 +435,5 @@ fn without_those_of_ghosts(matters: &mut Vec<Matter>) {
 
 /// Whether the namespace of a sandbox is still where it was.
 fn has_namespace(record: &Record) -> bool {
-    let Ok(netns) = Netns::open(&record.netns_path) else { return false };
-    let id = netns.id();
-    (id.device, id.inode) == (record.netns.device, record.netns.inode)
+    Netns::open(&record.netns_path).is_ok_and(|netns| netns_id(&netns) == record.netns)
 }

@@ -535,7 +535,7 @@ fn answer_of(record: &Record, addition: &Addition) -> Answer {
     }
 }
 
-fn netns_id(netns: &Netns) -> NetnsId {
+pub(crate) fn netns_id(netns: &Netns) -> NetnsId {
     let id = netns.id();
     NetnsId { device: id.device, inode: id.inode }
 }

@@ -213,9 +213,7 @@ impl Node {
             return false;
         }
         self.note_reclaimed(&reclaimed);
-        if let Err(error) = self.flush() {
-            say(&format!("the kernel could not be brought up to date: {error}"));
-        }
+        self.flush_or_say();
         true
     }
 

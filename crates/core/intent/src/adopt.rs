@@ -12,9 +12,11 @@ use model::resource::{Object, WorkloadEndpoint};
 use net::Cidr;
 use sandbox::claim::{CALICO_IPAM, endpoint_key};
 use sandbox::identity::{Held, Identity, Workload};
-use sandbox::life::{NetnsId, Phase, Record};
+use sandbox::life::{NetnsId, Origin, Phase, Record};
 use sandbox::wiring::{self, Wiring};
 
+use crate::join::{PLUGINS, workload_of};
+use crate::live::name;
 use crate::{InSync, Inputs};
 
 /// Labels that every endpoint has: a record does not repeat them.
@@ -60,13 +62,6 @@ impl Stranger {
     }
 }
 
-impl Inside {
-    /// The namespace by device and inode.
-    pub fn place(&self) -> (u64, u64) {
-        (self.netns.device, self.netns.inode)
-    }
-}
-
 /// Somebody who holds addresses on this node.
 #[derive(Debug)]
 struct Holder {
@@ -106,7 +101,7 @@ impl Inputs {
             [(key, endpoint)] => self.by_endpoint(stranger, key, endpoint, boot),
             [] => self.by_holder(stranger, boot),
             [(one, _), (other, _), ..] => {
-                Err(format!("two endpoints name it, {} and {}", last(one), last(other)))
+                Err(format!("two endpoints name it, {} and {}", name(one), name(other)))
             }
         };
         match found {
@@ -130,17 +125,16 @@ impl Inputs {
         endpoint: &Object<WorkloadEndpoint>,
         boot: &str,
     ) -> Result<(Record, String), String> {
-        let (spec, name) = (&endpoint.spec, last(key));
+        let (spec, name) = (&endpoint.spec, name(key));
         let identity =
             Identity { container: spec.container_id.clone(), interface: spec.endpoint.clone() };
         if identity.container.is_empty() || identity.interface.is_empty() {
             return Err(format!("its endpoint {name} names no container"));
         }
-        let workload = match spec.orchestrator.as_str() {
-            "cni" => Workload::Plain,
-            "k8s" => Workload::Pod { namespace: namespace(key).to_owned(), name: spec.pod.clone() },
-            other => return Err(format!("its endpoint {name} is {other}'s")),
-        };
+        if !PLUGINS.contains(&spec.orchestrator.as_str()) {
+            return Err(format!("its endpoint {name} is {}'s", spec.orchestrator));
+        }
+        let workload = workload_of(key, spec);
         agrees(stranger, &identity)?;
         let addresses: Vec<IpAddr> = spec.ip_networks.iter().map(|it| it.address()).collect();
         if let Some(inside) = &stranger.inside
@@ -163,11 +157,10 @@ impl Inputs {
         });
         let labels = endpoint.metadata.labels.iter();
         let labels = labels.filter(|(label, _)| !USUAL_LABELS.contains(&label.as_str()));
-        let mut record = self.record(stranger, identity, workload, boot);
+        let mut record = self.record(stranger, identity, workload, boot)?;
         record.labels = labels.map(|(label, value)| (label.clone(), value.clone())).collect();
         record.profiles = Some(spec.profiles.clone());
         record.network = network.unwrap_or_default();
-        record.endpoint = name.to_owned();
         let mac = spec.mac.as_ref().and_then(|mac| mac.bytes().try_into().ok());
         record.wiring.mac = mac.unwrap_or(record.wiring.mac);
         // What nobody holds can be claimed again only under the handle that it had.
@@ -202,14 +195,12 @@ impl Inputs {
         let interface = stranger.inside.as_ref().map(|inside| inside.interface.clone());
         let identity = Identity { interface: interface.unwrap_or(identity.interface), ..identity };
         agrees(stranger, &identity)?;
-        let endpoint = workload.endpoint_name(&self.node, &identity);
         let of_namespace = format!("kns.{}", workload.namespace());
         let profile = match &workload {
             Workload::Pod { .. } if self.profiles.contains_key(&of_namespace) => of_namespace,
             _ => network.clone(),
         };
-        let mut record = self.record(stranger, identity, workload, boot);
-        record.endpoint = endpoint.map_err(|failure| failure.message)?;
+        let mut record = self.record(stranger, identity, workload, boot)?;
         record.network = network;
         record.profiles = Some(vec![profile]);
         let addresses: Vec<IpAddr> = addresses.into_iter().collect();
@@ -300,35 +291,27 @@ impl Inputs {
         identity: Identity,
         workload: Workload,
         boot: &str,
-    ) -> Record {
+    ) -> Result<Record, String> {
         let inside = stranger.inside.as_ref();
-        let wiring = Wiring {
-            host_interface: stranger.interface.clone(),
-            container_interface: identity.interface.clone(),
-            mac: inside.map_or([0; 6], |it| it.mac),
-            mtu: inside.map(|it| it.mtu),
-            queues: 1,
-            addresses: Vec::new(),
-            routes: wiring::default_routes(),
-            allow_forwarding: false,
-        };
-        Record {
+        let origin = Origin {
             identity,
-            network: String::new(),
             workload,
+            network: String::new(),
             node: self.node.clone(),
             boot: boot.to_owned(),
             netns: inside.map_or(NetnsId { device: 0, inode: 0 }, |it| it.netns),
             netns_path: inside.map(|it| it.path.clone()).unwrap_or_default(),
-            endpoint: String::new(),
             ipam: String::new(),
-            addresses: Vec::new(),
-            wiring,
-            profiles: None,
-            labels: Vec::new(),
-            owed: None,
-            phase: Phase::Ready,
-        }
+        };
+        let record = Record::of(origin, Phase::Ready).map_err(|failure| failure.message)?;
+        let wiring = Wiring {
+            host_interface: stranger.interface.clone(),
+            mac: inside.map_or([0; 6], |it| it.mac),
+            mtu: inside.map(|it| it.mtu),
+            routes: wiring::default_routes(),
+            ..record.wiring
+        };
+        Ok(Record { wiring, ..record })
     }
 
     /// Writes addresses into a record, as the blocks have them.
@@ -350,8 +333,8 @@ impl Inputs {
 
 /// The alias of an interface and its other end, where they are known, must not contradict.
 fn agrees(stranger: &Stranger, identity: &Identity) -> Result<(), String> {
-    if let Some(named) = stranger.named.as_ref().filter(|it| *it != identity) {
-        return Err(format!("it was made for {named}, and the datastore has it for {identity}"));
+    if stranger.named.as_ref().is_some_and(|named| named != identity) {
+        return Err(format!("the datastore has it for {identity}"));
     }
     match stranger.inside.as_ref().filter(|it| it.interface != identity.interface) {
         Some(inside) => Err(format!(
@@ -360,14 +343,4 @@ fn agrees(stranger: &Stranger, identity: &Identity) -> Result<(), String> {
         )),
         None => Ok(()),
     }
-}
-
-/// The last word of a key, which is the name.
-fn last(key: &str) -> &str {
-    key.rsplit('/').next().unwrap_or(key)
-}
-
-/// The word before it.
-fn namespace(key: &str) -> &str {
-    key.rsplit('/').nth(1).unwrap_or_default()
 }

@@ -54,7 +54,7 @@ pub enum Leftover {
 }
 
 /// Who makes endpoints by CNI; others have interfaces that are no pairs.
-const PLUGINS: [&str; 2] = ["cni", "k8s"];
+pub(crate) const PLUGINS: [&str; 2] = ["cni", "k8s"];
 
 /// Handles of these are no sandbox's: they hold the addresses of tunnels and of the host.
 const RESERVED: [&str; 6] = [
@@ -77,10 +77,10 @@ impl Inputs {
         let ghosts = self.ghosts(seen);
         found.extend(self.unused_addresses(seen, &ghosts));
         found.extend(ghosts.into_iter().map(|(key, it)| {
-            let namespace = key.rsplit('/').nth(1).unwrap_or_default();
-            let usual = usual_interface(namespace, &it.spec);
-            let (interface, container) = (it.spec.interface_name.clone(), &it.spec.container_id);
-            let (key, container) = (key.clone(), container.clone());
+            let (container, interface) = (it.spec.container_id.clone(), it.spec.endpoint.clone());
+            let identity = Identity { container: container.clone(), interface };
+            let usual = workload_of(key, &it.spec).host_interface(&identity);
+            let (key, interface) = (key.clone(), it.spec.interface_name.clone());
             Leftover::Endpoint { key, interface, container, usual }
         }));
         found
@@ -145,12 +145,11 @@ impl Inputs {
     }
 }
 
-/// The name that the interface of an endpoint's sandbox has, unless that is taken.
-fn usual_interface(namespace: &str, endpoint: &WorkloadEndpoint) -> String {
-    let workload = match endpoint.pod.is_empty() {
+/// Who runs behind an endpoint, by its key and its fields.
+pub(crate) fn workload_of(key: &str, endpoint: &WorkloadEndpoint) -> Workload {
+    let namespace = key.rsplit('/').nth(1).unwrap_or_default();
+    match endpoint.pod.is_empty() {
         true => Workload::Plain,
         false => Workload::Pod { namespace: namespace.to_owned(), name: endpoint.pod.clone() },
-    };
-    let (container, interface) = (endpoint.container_id.clone(), endpoint.endpoint.clone());
-    workload.host_interface(&Identity { container, interface })
+    }
 }

@@ -364,6 +364,6 @@ impl Inputs {
 }
 
 /// The name of the endpoint with a key.
-fn name(key: &str) -> String {
+pub(crate) fn name(key: &str) -> String {
     key.rsplit('/').next().unwrap_or(key).to_owned()
 }

@@ -33,8 +33,7 @@ pub(crate) fn run(session: &Session, ipam: &Ipam) -> Result<u8, Failure> {
         Ipam::Show { show_configuration: true, format, .. } => show_settings(session, *format),
         Ipam::Show { show_blocks, format, .. } => show_usage(session, *show_blocks, *format),
         Ipam::Configure { .. } => configure(session, ipam),
-        // It may find nothing to do, and then asks no datastore.
-        Ipam::Upgrade(_) => Ok(true),
+        Ipam::Upgrade(_) => unreachable!("it may find nothing to do: it runs before a session"),
     };
     Ok(if is_fine? { 0 } else { DIFFERENT })
 }
