@@ -1,7 +1,7 @@
 //! Rules against packets: what a pod sends before IP (ARP), and what it forwards.
 
 use std::net::{IpAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ipnet::IpNet;
 use kernel::nft::expression::{Ct, Meta, ct_state};
@@ -14,7 +14,7 @@ use kernel::{
     Address, Family, LinkIndex, Neighbour, NeighbourKind, NextHop, Operation, Route, RouteProtocol,
 };
 
-use crate::world::{World, name, net, world};
+use crate::world::{World, eventually, name, net, world};
 
 const GATEWAY: &str = "169.254.1.1";
 const POD: &str = "10.65.0.1";
@@ -89,18 +89,6 @@ impl Node {
             self.pod.netlink.apply(&Operation::DeleteNeighbour(known)).unwrap();
         }
     }
-}
-
-/// Waits for what the kernel does on its own time.
-fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < until {
-        if is_so() {
-            return true;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    false
 }
 
 fn packets(nft: &mut Nft, table: &TableId, comment: &str) -> u64 {

@@ -1,6 +1,7 @@
 //! Private namespaces and the programs that tell what the kernel really holds.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use kernel::{
@@ -67,4 +68,16 @@ impl World {
         there.apply(&Operation::ChangeLink(far.index, LinkChange::up())).unwrap();
         link
     }
+}
+
+/// Waits for what the kernel does on its own time.
+pub(crate) fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < until {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
 }
