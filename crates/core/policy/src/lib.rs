@@ -4,6 +4,8 @@
 //! [`Judge`] is the one meaning of it, slow and obvious: every dataplane is held to what it says,
 //! and `margay explain` repeats it.
 
+pub mod input;
+pub mod intent;
 mod packet;
 mod rule;
 mod set;

@@ -1,0 +1,109 @@
+//! What a node has to carry out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use net::Cidr;
+
+use crate::input::{Key, PolicyId};
+use crate::rule::Rule;
+use crate::set::{IpSets, Member, SetId};
+use crate::verdict::End;
+
+/// Everything that concerns the endpoints of one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Intent {
+    /// The workloads on this node, by where they are stored.
+    pub workloads: BTreeMap<Key, Workload>,
+    /// The interfaces of this node that have an endpoint, by where that is stored.
+    pub hosts: BTreeMap<Key, Host>,
+    /// The policies in effect here.
+    pub policies: BTreeMap<PolicyId, Arc<Directions>>,
+    /// The profiles in effect here. One that an endpoint names and nobody has written is here, too,
+    /// and allows nothing.
+    pub profiles: BTreeMap<String, Arc<Directions>>,
+    /// The sets that their rules name.
+    pub sets: IpSets,
+}
+
+/// The rules of a policy or a profile.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Directions {
+    /// For traffic to the endpoint.
+    pub ingress: Vec<Rule>,
+    /// For traffic from the endpoint.
+    pub egress: Vec<Rule>,
+}
+
+/// A workload on this node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workload {
+    /// Its interface on the host.
+    pub interface: String,
+    /// Its addresses.
+    pub addresses: Vec<Cidr>,
+    /// Sources it may use although they are not its own.
+    pub allowed_sources: Vec<Cidr>,
+    /// The tiers that have policies for it, in order.
+    pub tiers: Vec<TierInForce>,
+    /// Its profiles in their order.
+    pub profiles: Vec<String>,
+}
+
+/// An interface of this node that has an endpoint.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    /// The interface; `*` for all; empty to find it by its addresses.
+    pub interface: String,
+    /// Addresses that the interface has.
+    pub addresses: Vec<IpAddr>,
+    /// Tiers for what comes to or from the host itself.
+    pub tiers: Vec<TierInForce>,
+    /// Tiers for what is passed on.
+    pub forward: Vec<TierInForce>,
+    /// Tiers before destination NAT.
+    pub pre_dnat: Vec<TierInForce>,
+    /// Tiers before connection tracking.
+    pub untracked: Vec<TierInForce>,
+    /// Its profiles in their order.
+    pub profiles: Vec<String>,
+}
+
+/// A tier, with its policies for one endpoint in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierInForce {
+    /// Its name.
+    pub name: String,
+    /// What becomes of packets that none of its policies decides.
+    pub end: End,
+    /// Policies for traffic to the endpoint; staged ones among them.
+    pub ingress: Vec<PolicyId>,
+    /// Policies for traffic from the endpoint; staged ones among them.
+    pub egress: Vec<PolicyId>,
+}
+
+/// What differs between two intents: keys whose values have to be looked up again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dirty {
+    /// Workloads that are new, different or gone.
+    pub workloads: BTreeSet<Key>,
+    /// Host endpoints that are new, different or gone.
+    pub hosts: BTreeSet<Key>,
+    /// Policies whose rules are new, different or gone.
+    pub policies: BTreeSet<PolicyId>,
+    /// Profiles whose rules are new, different or gone.
+    pub profiles: BTreeSet<String>,
+    /// Sets with the members that came and went; for a set that is new all of them came, for one
+    /// that is gone all of them went.
+    pub sets: BTreeMap<SetId, SetChange>,
+}
+
+/// How a set changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SetChange {
+    /// Members that came.
+    pub added: Vec<Member>,
+    /// Members that went.
+    pub removed: Vec<Member>,
+}
