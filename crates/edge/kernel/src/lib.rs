@@ -26,8 +26,8 @@ mod removal;
 mod route;
 mod socket;
 pub mod sysctl;
-mod wire;
 
+use ::nft::wire;
 pub use address::Address;
 pub use error::{Errno, Error, Failure, Refusal, Remedy, Result};
 pub use link::{Link, LinkChange, LinkIndex, LinkName, Mac, NewLink, NewLinkKind, VethPeer, Vxlan};

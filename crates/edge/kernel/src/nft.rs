@@ -1,26 +1,19 @@
-//! nf_tables: the ruleset as typed values, changed in transactions, read back, and watched.
+//! nf_tables: the ruleset changed in transactions, read back, and watched.
 //!
-//! The encoder is our own: one datagram a transaction, which the kernel applies in full or not at
-//! all. A set element costs the kernel far less than a rule: prefer changing elements.
-//! Only tables that the caller names are ever touched.
+//! The values and their encoding are crate `nft`.
 
-mod batch;
-pub mod expression;
 mod monitor;
-mod set;
-mod table;
-mod user_data;
 
+pub use ::nft::{
+    Base, Batch, Chain, ChainKind, DataType, Element, ElementValue, Expression, Hook, Key,
+    ListedRule, NamedCounter, Register, Rule, Set, SetKind, Source, Table, TableFamily, TableId,
+    Verdict, expression, merged,
+};
+use ::nft::{batch, set};
 use std::fmt;
 use std::time::Instant;
 
-pub use batch::Batch;
-pub use expression::{Expression, Register, Source, Verdict};
 pub use monitor::{RulesetEvent, RulesetMonitor, Subject};
-pub use set::{DataType, Element, ElementValue, Key, Set, SetKind, merged};
-pub use table::{
-    Base, Chain, ChainKind, Hook, ListedRule, NamedCounter, Rule, Table, TableFamily, TableId,
-};
 
 use crate::error::{Errno, Error, Failure, Result};
 use crate::netns::Netns;

@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::listen::{self, Listener};
 use crate::netns::Netns;
-use crate::nft::table::{TableFamily, TableId};
 use crate::socket::{NETFILTER, Socket};
 use crate::wire::{self, Malformed, Message};
+use ::nft::{TableFamily, TableId};
 
 const GROUP: u32 = 7;
 const FIXED_LEN: usize = 4;

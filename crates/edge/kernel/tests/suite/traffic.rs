@@ -1,7 +1,6 @@
 //! Rules against packets: what a pod sends before IP (ARP), and what it forwards.
 
 use std::net::{IpAddr, UdpSocket};
-use std::time::Duration;
 
 use ipnet::IpNet;
 use kernel::nft::expression::{Ct, Meta, ct_state};

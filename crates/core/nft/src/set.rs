@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::nft::expression::{self, Value, Verdict};
-use crate::nft::table::{LIST_ELEMENT, TableFamily, TableId};
-use crate::nft::user_data;
+use crate::expression::{self, Value, Verdict};
+use crate::table::{LIST_ELEMENT, TableFamily, TableId};
+use crate::user_data;
 use crate::wire::{self, Malformed, Writer};
 
 const FLAG_CONSTANT: u32 = 0x2;
@@ -190,7 +190,8 @@ impl Set {
         flags
     }
 
-    pub(crate) fn encode(&self, table: &TableId, id: u32, writer: &mut Writer) {
+    /// Writes its definition.
+    pub fn encode(&self, table: &TableId, id: u32, writer: &mut Writer) {
         let key_type = self.key.iter().fold(0u32, |all, field| (all << TYPE_BITS) | field.code());
         writer.text(1, &table.name);
         writer.text(2, &self.name);
@@ -229,10 +230,7 @@ impl Set {
     }
 
     /// The set and its table; `None` for sets inside rules.
-    pub(crate) fn decode(
-        family: u8,
-        attributes: &[u8],
-    ) -> Result<Option<(TableId, Self)>, Malformed> {
+    pub fn decode(family: u8, attributes: &[u8]) -> Result<Option<(TableId, Self)>, Malformed> {
         let mut table = TableId::new(TableFamily::from_code(family), "");
         let mut set = Self::new("", &[]);
         let (mut flags, mut key_type, mut key_len) = (0, 0, 0);
@@ -435,7 +433,7 @@ impl Element {
     }
 
     /// Writes the element: as one, or as the start and the end of a range.
-    pub(crate) fn encode(&self, set: &Set, writer: &mut Writer) {
+    pub fn encode(&self, set: &Set, writer: &mut Writer) {
         let split = set.has_split_ranges();
         let end = match &self.key {
             Key::One(key) | Key::Range(_, key) if split => successor(key),
@@ -477,13 +475,13 @@ impl Element {
 }
 
 /// An element as it stands in a message: of a split range, only one side.
-pub(crate) struct RawElement {
+pub struct RawElement {
     element: Element,
     is_end: bool,
 }
 
 /// The elements in one message of a dump.
-pub(crate) fn decode_elements(attributes: &[u8]) -> Result<Vec<RawElement>, Malformed> {
+pub fn decode_elements(attributes: &[u8]) -> Result<Vec<RawElement>, Malformed> {
     let mut found = Vec::new();
     for attribute in wire::attributes(attributes) {
         if let (3, list) = attribute? {
@@ -531,7 +529,7 @@ fn decode_key(attributes: &[u8]) -> Result<Vec<u8>, Malformed> {
 }
 
 /// Puts starts and ends of ranges together; a start without an end reaches to the highest key.
-pub(crate) fn join(set: &Set, raw: Vec<RawElement>) -> Vec<Element> {
+pub fn join(set: &Set, raw: Vec<RawElement>) -> Vec<Element> {
     if !set.has_split_ranges() {
         return raw.into_iter().map(|one| one.element).collect();
     }

@@ -6,62 +6,77 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Length of the header of a message.
-pub(crate) const HEADER_LEN: usize = 16;
+pub const HEADER_LEN: usize = 16;
 /// Attributes and messages start at multiples of this.
 const ALIGNMENT: usize = 4;
 /// The two highest bits of an attribute's type are flags (nested, big endian).
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 const ATTRIBUTE_NESTED: u16 = 0x8000;
 
-pub(crate) const REQUEST: u16 = 0x1;
-pub(crate) const ACK: u16 = 0x4;
-pub(crate) const DUMP: u16 = 0x300;
-pub(crate) const REPLACE: u16 = 0x100;
-pub(crate) const EXCLUSIVE: u16 = 0x200;
-pub(crate) const CREATE: u16 = 0x400;
-pub(crate) const APPEND: u16 = 0x800;
+/// On every request.
+pub const REQUEST: u16 = 0x1;
+/// Asks for an answer in any case.
+pub const ACK: u16 = 0x4;
+/// Asks for all objects.
+pub const DUMP: u16 = 0x300;
+/// Replaces what is there.
+pub const REPLACE: u16 = 0x100;
+/// Refused if it is there.
+pub const EXCLUSIVE: u16 = 0x200;
+/// Creates it if it is not there.
+pub const CREATE: u16 = 0x400;
+/// At the end of the list.
+pub const APPEND: u16 = 0x800;
 /// On an answer: the table changed while it was being dumped.
-pub(crate) const DUMP_INTERRUPTED: u16 = 0x10;
+pub const DUMP_INTERRUPTED: u16 = 0x10;
 /// On an error: the request is not repeated in full.
-pub(crate) const CAPPED: u16 = 0x100;
+pub const CAPPED: u16 = 0x100;
 /// On an error: attributes follow that explain it.
-pub(crate) const ACK_ATTRIBUTES: u16 = 0x200;
+pub const ACK_ATTRIBUTES: u16 = 0x200;
 
 /// Message types below this are netlink's own.
-pub(crate) const KIND_ERROR: u16 = 2;
-pub(crate) const KIND_DONE: u16 = 3;
+pub const KIND_ERROR: u16 = 2;
+/// The end of a dump.
+pub const KIND_DONE: u16 = 3;
 
 /// The number that ties an answer to its request.
-pub(crate) type Sequence = u32;
+pub type Sequence = u32;
 
 /// Bytes that do not follow the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unreadable netlink message: {0}")]
-pub struct Malformed(pub(crate) &'static str);
+pub struct Malformed(pub &'static str);
 
 /// A growing buffer of messages.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Writer {
+pub struct Writer {
     bytes: Vec<u8>,
     is_oversized: bool,
 }
 
 impl Writer {
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// Everything written so far.
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Whether nothing was written yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How much was written so far.
+    pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Whether an attribute grew beyond what its length field can say; such bytes are not sent.
-    pub(crate) fn is_oversized(&self) -> bool {
+    pub fn is_oversized(&self) -> bool {
         self.is_oversized
     }
 
     /// Writes one message: its header, the fixed part and the attributes that `fill` adds.
-    pub(crate) fn message(
+    pub fn message(
         &mut self,
         kind: u16,
         flags: u16,
@@ -84,15 +99,17 @@ impl Writer {
     }
 
     /// Appends plain bytes, such as the fixed part of a message.
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
+    pub fn put(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) {
+    /// An attribute.
+    pub fn attribute(&mut self, kind: u16, value: &[u8]) {
         self.open(kind, |writer| writer.put(value));
     }
 
-    pub(crate) fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
+    /// An attribute that holds others.
+    pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
         self.open(kind | ATTRIBUTE_NESTED, fill);
     }
 
@@ -108,35 +125,41 @@ impl Writer {
         self.align();
     }
 
-    pub(crate) fn u8(&mut self, kind: u16, value: u8) {
+    /// An attribute of one byte.
+    pub fn u8(&mut self, kind: u16, value: u8) {
         self.attribute(kind, &[value]);
     }
 
-    pub(crate) fn u16_be(&mut self, kind: u16, value: u16) {
+    /// An attribute of two bytes, big endian.
+    pub fn u16_be(&mut self, kind: u16, value: u16) {
         self.attribute(kind, &value.to_be_bytes());
     }
 
-    pub(crate) fn u32(&mut self, kind: u16, value: u32) {
+    /// An attribute of four bytes.
+    pub fn u32(&mut self, kind: u16, value: u32) {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    pub(crate) fn u32_be(&mut self, kind: u16, value: u32) {
+    /// An attribute of four bytes, big endian.
+    pub fn u32_be(&mut self, kind: u16, value: u32) {
         self.attribute(kind, &value.to_be_bytes());
     }
 
-    pub(crate) fn u64_be(&mut self, kind: u16, value: u64) {
+    /// An attribute of eight bytes, big endian.
+    pub fn u64_be(&mut self, kind: u16, value: u64) {
         self.attribute(kind, &value.to_be_bytes());
     }
 
     /// A string with the NUL that the kernel expects.
-    pub(crate) fn text(&mut self, kind: u16, value: &str) {
+    pub fn text(&mut self, kind: u16, value: &str) {
         self.open(kind, |writer| {
             writer.put(value.as_bytes());
             writer.put(&[0]);
         });
     }
 
-    pub(crate) fn address(&mut self, kind: u16, value: IpAddr) {
+    /// An attribute that is an address.
+    pub fn address(&mut self, kind: u16, value: IpAddr) {
         match value {
             IpAddr::V4(v4) => self.attribute(kind, &v4.octets()),
             IpAddr::V6(v6) => self.attribute(kind, &v6.octets()),
@@ -144,18 +167,18 @@ impl Writer {
     }
 
     /// Appends the messages of another buffer.
-    pub(crate) fn append(&mut self, other: &Self) {
+    pub fn append(&mut self, other: &Self) {
         self.is_oversized |= other.is_oversized;
         self.put(&other.bytes);
     }
 
     /// Numbers the message that starts at `at`.
-    pub(crate) fn set_sequence(&mut self, at: usize, sequence: Sequence) {
+    pub fn set_sequence(&mut self, at: usize, sequence: Sequence) {
         self.overwrite(at + 8, &sequence.to_ne_bytes());
     }
 
     /// Adds flags to the message that starts at `at`.
-    pub(crate) fn add_flags(&mut self, at: usize, flags: u16) {
+    pub fn add_flags(&mut self, at: usize, flags: u16) {
         let present = u16_at(&self.bytes, at + 6).unwrap_or(0);
         self.overwrite(at + 6, &(present | flags).to_ne_bytes());
     }
@@ -174,15 +197,19 @@ impl Writer {
 
 /// One received message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Message<'a> {
-    pub(crate) kind: u16,
-    pub(crate) flags: u16,
-    pub(crate) sequence: Sequence,
-    pub(crate) body: &'a [u8],
+pub struct Message<'a> {
+    /// What it is about.
+    pub kind: u16,
+    /// Its flags.
+    pub flags: u16,
+    /// Which request it belongs to.
+    pub sequence: Sequence,
+    /// What follows the header.
+    pub body: &'a [u8],
 }
 
 /// The messages of one datagram, in order.
-pub(crate) fn messages(bytes: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Malformed>> {
+pub fn messages(bytes: &[u8]) -> impl Iterator<Item = Result<Message<'_>, Malformed>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -208,9 +235,7 @@ fn split_message(bytes: &[u8]) -> Result<(Message<'_>, &[u8]), Malformed> {
 }
 
 /// The attributes in a body or a nest, in order.
-pub(crate) fn attributes(
-    bytes: &[u8],
-) -> impl Iterator<Item = Result<(u16, &[u8]), Malformed>> + '_ {
+pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malformed>> + '_ {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -234,7 +259,7 @@ fn split_attribute(bytes: &[u8]) -> Result<(Attribute<'_>, &[u8]), Malformed> {
 }
 
 /// The attributes after a fixed part of `fixed` bytes.
-pub(crate) fn attributes_after(
+pub fn attributes_after(
     body: &[u8],
     fixed: usize,
 ) -> Result<impl Iterator<Item = Result<Attribute<'_>, Malformed>> + '_, Malformed> {
@@ -245,11 +270,13 @@ fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.get(..N)?.try_into().ok()
 }
 
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+/// Two bytes at a place.
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     array_at(bytes, at).map(u16::from_ne_bytes)
 }
 
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+/// Four bytes at a place.
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     array_at(bytes, at).map(u32::from_ne_bytes)
 }
 
@@ -258,33 +285,39 @@ fn whole<const N: usize>(value: &[u8]) -> Result<[u8; N], Malformed> {
     value.try_into().map_err(|_| Malformed("a number has the wrong length"))
 }
 
-pub(crate) fn read_u8(value: &[u8]) -> Result<u8, Malformed> {
+/// One byte.
+pub fn read_u8(value: &[u8]) -> Result<u8, Malformed> {
     whole(value).map(|[byte]| byte)
 }
 
-pub(crate) fn read_u16_be(value: &[u8]) -> Result<u16, Malformed> {
+/// Two bytes, big endian.
+pub fn read_u16_be(value: &[u8]) -> Result<u16, Malformed> {
     whole(value).map(u16::from_be_bytes)
 }
 
-pub(crate) fn read_u32(value: &[u8]) -> Result<u32, Malformed> {
+/// Four bytes.
+pub fn read_u32(value: &[u8]) -> Result<u32, Malformed> {
     whole(value).map(u32::from_ne_bytes)
 }
 
-pub(crate) fn read_u32_be(value: &[u8]) -> Result<u32, Malformed> {
+/// Four bytes, big endian.
+pub fn read_u32_be(value: &[u8]) -> Result<u32, Malformed> {
     whole(value).map(u32::from_be_bytes)
 }
 
-pub(crate) fn read_u64_be(value: &[u8]) -> Result<u64, Malformed> {
+/// Eight bytes, big endian.
+pub fn read_u64_be(value: &[u8]) -> Result<u64, Malformed> {
     whole(value).map(u64::from_be_bytes)
 }
 
 /// A string up to its first NUL. Names are bytes to the kernel: what is not UTF-8 is replaced.
-pub(crate) fn read_text(value: &[u8]) -> String {
+pub fn read_text(value: &[u8]) -> String {
     let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(value.get(..end).unwrap_or(&[])).into_owned()
 }
 
-pub(crate) fn read_address(value: &[u8]) -> Result<IpAddr, Malformed> {
+/// An address, of the family that its length tells.
+pub fn read_address(value: &[u8]) -> Result<IpAddr, Malformed> {
     if let Ok(octets) = <[u8; 4]>::try_from(value) {
         return Ok(Ipv4Addr::from(octets).into());
     }

@@ -1,7 +1,7 @@
 //! A transaction: many changes of the ruleset that take effect together or not at all.
 
-use crate::nft::set::{Element, Set};
-use crate::nft::table::{Chain, NamedCounter, Rule, Table, TableId};
+use crate::set::{Element, Set};
+use crate::table::{Chain, NamedCounter, Rule, Table, TableId};
 use crate::wire::{self, APPEND, CREATE, EXCLUSIVE, REPLACE, Writer};
 
 /// The number of nf_tables among the parts of netfilter.
@@ -25,11 +25,12 @@ const BEGIN: u16 = 0x10;
 const END: u16 = 0x11;
 const GENERATION: u16 = 1;
 
-pub(crate) fn kind(message: u8) -> u16 {
+/// The type of a message of nf_tables.
+pub fn kind(message: u8) -> u16 {
     (SUBSYSTEM << 8) | u16::from(message)
 }
 
-/// Changes to be committed together by [`crate::nft::Nft::commit`], in this order.
+/// Changes to be committed together by [``kernel::nft::Nft::commit``], in this order.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     writer: Writer,
@@ -228,7 +229,7 @@ impl Batch {
 
     /// The bytes of the transaction; its messages are numbered from `first` on, the frame included,
     /// and the last change asks for an acknowledgement.
-    pub(crate) fn encode(&self, first: u32) -> Writer {
+    pub fn encode(&self, first: u32) -> Writer {
         let mut writer = Writer::default();
         writer.message(BEGIN, wire::REQUEST, first, |body| {
             frame(body);
@@ -251,13 +252,14 @@ impl Batch {
     }
 
     /// What the message with this number after the first does.
-    pub(crate) fn attempt(&self, after_first: u32) -> String {
+    pub fn attempt(&self, after_first: u32) -> String {
         let at = (after_first as usize).checked_sub(1);
         let found = at.and_then(|at| self.attempts.get(at));
         found.map_or_else(|| "commit the ruleset".to_owned(), |(_, attempt)| attempt.clone())
     }
 
-    pub(crate) fn generation(&self) -> Option<u32> {
+    /// The generation of the ruleset that it asks for.
+    pub fn generation(&self) -> Option<u32> {
         self.generation
     }
 }

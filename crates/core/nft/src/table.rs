@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use crate::nft::expression::{self, Expression, Source, Verdict};
-use crate::nft::user_data;
+use crate::expression::{self, Expression, Source, Verdict};
+use crate::user_data;
 use crate::wire::{self, Malformed, Writer};
 
-pub(crate) const LIST_ELEMENT: u16 = 1;
+/// The type of an attribute that is an element of a list.
+pub const LIST_ELEMENT: u16 = 1;
 
 /// The packets that a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +29,8 @@ pub enum TableFamily {
 }
 
 impl TableFamily {
-    pub(crate) fn code(self) -> u8 {
+    /// The kernel's number of it.
+    pub fn code(self) -> u8 {
         match self {
             Self::Inet => 1,
             Self::Ip => 2,
@@ -40,7 +42,8 @@ impl TableFamily {
         }
     }
 
-    pub(crate) fn from_code(code: u8) -> Self {
+    /// From the kernel's number.
+    pub fn from_code(code: u8) -> Self {
         match code {
             1 => Self::Inet,
             2 => Self::Ip,
@@ -107,13 +110,15 @@ impl Table {
         Self { id, is_owned: false, is_persistent: false }
     }
 
-    pub(crate) fn encode(&self, writer: &mut Writer) {
+    /// Writes it as the body of a message.
+    pub fn encode(&self, writer: &mut Writer) {
         writer.text(1, &self.id.name);
         let flags = u32::from(self.is_owned) * 2 + u32::from(self.is_persistent) * 4;
         writer.u32_be(2, flags);
     }
 
-    pub(crate) fn decode(family: u8, attributes: &[u8]) -> Result<Self, Malformed> {
+    /// Reads it from the body of a message.
+    pub fn decode(family: u8, attributes: &[u8]) -> Result<Self, Malformed> {
         let mut table = Self::new(TableId::new(TableFamily::from_code(family), ""));
         for attribute in wire::attributes(attributes) {
             match attribute? {
@@ -232,7 +237,8 @@ impl Chain {
         Self { name: name.to_owned(), base: Some(base) }
     }
 
-    pub(crate) fn encode(&self, table: &TableId, writer: &mut Writer) {
+    /// Writes it as the body of a message.
+    pub fn encode(&self, table: &TableId, writer: &mut Writer) {
         writer.text(1, &table.name);
         writer.text(3, &self.name);
         let Some(base) = &self.base else { return };
@@ -261,7 +267,7 @@ impl Chain {
     }
 
     /// The chain and the table that it is in.
-    pub(crate) fn decode(family: u8, attributes: &[u8]) -> Result<(TableId, Self), Malformed> {
+    pub fn decode(family: u8, attributes: &[u8]) -> Result<(TableId, Self), Malformed> {
         let family = TableFamily::from_code(family);
         let (mut table, mut chain) = (TableId::new(family, ""), Self::plain(""));
         let (mut hook, mut kind, mut policy) = (None, ChainKind::Filter, 1);
@@ -407,7 +413,8 @@ impl Rule {
         self
     }
 
-    pub(crate) fn encode(&self, table: &TableId, writer: &mut Writer) {
+    /// Writes it as the body of a message.
+    pub fn encode(&self, table: &TableId, writer: &mut Writer) {
         writer.text(1, &table.name);
         writer.text(2, &self.chain);
         writer.nest(4, |list| {
@@ -433,7 +440,8 @@ pub struct ListedRule {
 }
 
 impl ListedRule {
-    pub(crate) fn decode(family: u8, attributes: &[u8]) -> Result<Self, Malformed> {
+    /// Reads it from the body of a message.
+    pub fn decode(family: u8, attributes: &[u8]) -> Result<Self, Malformed> {
         let table = TableId::new(TableFamily::from_code(family), "");
         let mut listed = Self { table, handle: 0, rule: Rule::new("") };
         for attribute in wire::attributes(attributes) {
@@ -466,10 +474,11 @@ pub struct NamedCounter {
 }
 
 /// The number of the object type "counter".
-pub(crate) const OBJECT_COUNTER: u32 = 1;
+pub const OBJECT_COUNTER: u32 = 1;
 
 impl NamedCounter {
-    pub(crate) fn encode(table: &TableId, name: &str, writer: &mut Writer) {
+    /// Writes it as the body of a message.
+    pub fn encode(table: &TableId, name: &str, writer: &mut Writer) {
         writer.text(1, &table.name);
         writer.text(2, name);
         writer.u32_be(3, OBJECT_COUNTER);
@@ -477,10 +486,7 @@ impl NamedCounter {
     }
 
     /// The counter and its table; `None` for other objects.
-    pub(crate) fn decode(
-        family: u8,
-        attributes: &[u8],
-    ) -> Result<Option<(TableId, Self)>, Malformed> {
+    pub fn decode(family: u8, attributes: &[u8]) -> Result<Option<(TableId, Self)>, Malformed> {
         let mut table = TableId::new(TableFamily::from_code(family), "");
         let mut counter = Self { name: String::new(), packets: 0, bytes: 0 };
         let mut kind = 0;

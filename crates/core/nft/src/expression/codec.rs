@@ -5,7 +5,7 @@ use super::{
     Rejection, Source, Target, VERDICT_REGISTER, Value, decode_bytes, decode_value, nat_flags,
     put_value,
 };
-use crate::nft::table::OBJECT_COUNTER;
+use crate::table::OBJECT_COUNTER;
 use crate::wire::{self, Malformed, Writer};
 
 const NAME: u16 = 1;
@@ -14,7 +14,8 @@ const VALUES: u16 = 2;
 const NAT_FLAGS_OURS: u32 = nat_flags::RANDOM | nat_flags::PERSISTENT | nat_flags::RANDOM_FULLY;
 
 impl Expression {
-    pub(crate) fn encode(&self, writer: &mut Writer) {
+    /// Writes it as an element of a list.
+    pub fn encode(&self, writer: &mut Writer) {
         writer.text(NAME, self.name());
         writer.nest(VALUES, |values| match self {
             Self::Load { source, register } => encode_load(values, source, *register),
@@ -161,7 +162,7 @@ impl Expression {
     }
 
     /// Reads one expression; what we do not make keeps its name only.
-    pub(crate) fn decode(attributes: &[u8]) -> Result<Self, Malformed> {
+    pub fn decode(attributes: &[u8]) -> Result<Self, Malformed> {
         let (mut name, mut values): (String, &[u8]) = (String::new(), &[]);
         for attribute in wire::attributes(attributes) {
             match attribute? {
@@ -383,7 +384,7 @@ fn decode_effect(name: &str, values: &Values<'_>) -> Result<Option<Expression>, 
 }
 
 /// Packets and bytes of a counter.
-pub(crate) fn decode_counter(attributes: &[u8]) -> Result<(u64, u64), Malformed> {
+pub fn decode_counter(attributes: &[u8]) -> Result<(u64, u64), Malformed> {
     let values = Values::read(attributes)?;
     Ok((wire::read_u64_be(values.need(2)?)?, wire::read_u64_be(values.need(1)?)?))
 }

@@ -4,7 +4,7 @@ mod codec;
 
 use crate::wire::{self, Malformed, Writer};
 
-pub(crate) use codec::decode_counter;
+pub use codec::decode_counter;
 
 const DATA_VALUE: u16 = 1;
 const DATA_VERDICT: u16 = 2;
@@ -70,7 +70,8 @@ impl Verdict {
         }
     }
 
-    pub(crate) fn encode(&self, kind: u16, writer: &mut Writer) {
+    /// Writes it as an attribute.
+    pub fn encode(&self, kind: u16, writer: &mut Writer) {
         writer.nest(kind, |data| {
             data.nest(DATA_VERDICT, |verdict| {
                 verdict.u32_be(VERDICT_CODE, self.code().cast_unsigned());
@@ -81,7 +82,8 @@ impl Verdict {
         });
     }
 
-    pub(crate) fn decode(attributes: &[u8]) -> Result<Self, Malformed> {
+    /// Reads what [`Self::encode`] writes.
+    pub fn decode(attributes: &[u8]) -> Result<Self, Malformed> {
         let (mut code, mut chain) = (None, String::new());
         for attribute in wire::attributes(attributes) {
             match attribute? {
@@ -103,12 +105,15 @@ impl Verdict {
 }
 
 /// A value in a nest, or a verdict in its place.
-pub(crate) enum Value {
+pub enum Value {
+    /// Bytes in the order of the wire.
     Bytes(Vec<u8>),
+    /// A verdict.
     Verdict(Verdict),
 }
 
-pub(crate) fn decode_value(attributes: &[u8]) -> Result<Value, Malformed> {
+/// Reads a value.
+pub fn decode_value(attributes: &[u8]) -> Result<Value, Malformed> {
     for attribute in wire::attributes(attributes) {
         match attribute? {
             (DATA_VALUE, value) => return Ok(Value::Bytes(value.to_vec())),
@@ -126,7 +131,8 @@ fn decode_bytes(attributes: &[u8]) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-pub(crate) fn put_value(writer: &mut Writer, kind: u16, value: &[u8]) {
+/// Writes bytes as a value.
+pub fn put_value(writer: &mut Writer, kind: u16, value: &[u8]) {
     writer.nest(kind, |data| data.attribute(DATA_VALUE, value));
 }
 
