@@ -8,10 +8,12 @@ pub mod input;
 pub mod intent;
 mod packet;
 mod rule;
+mod rule_name;
 mod set;
 mod verdict;
 
 pub use packet::{Packet, protocol_number};
 pub use rule::{Icmp, Peer, Ports, Rule};
+pub use rule_name::{Place, RuleName, TEXT_LEN_MAX};
 pub use set::{IpSet, IpSets, Member, SetId};
 pub use verdict::{Decision, End, HostRules, Judge, Named, Outcome, Rules, Tier, Verdict};
