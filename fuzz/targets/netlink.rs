@@ -1,5 +1,6 @@
-//! Datagrams about links, addresses, routes, neighbours and connections: every one is readable or
-//! refused, and what counts as lost is never more than the messages that can be in it.
+//! Datagrams about links, addresses, routes, neighbours, connections and logged packets: every one
+//! is readable or refused, and what counts as lost is never more than the messages that can be in
+//! it.
 
 #![no_main]
 
@@ -16,4 +17,7 @@ fuzz_target!(|datagram: &[u8]| {
         }
     }
     let _ = kernel::conntrack::decode_connections(datagram);
+    assert!(kernel::nflog::decode_packets(datagram).len() <= datagram.len() / 16 + 1);
+    let header = kernel::nflog::decode_header(datagram);
+    assert!(header.is_none_or(|it| it.ports.is_none() || !it.is_later_fragment));
 });

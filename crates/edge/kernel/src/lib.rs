@@ -6,6 +6,7 @@
 //!   takes interfaces away without waiting for the kernel's own tidying up.
 //! - [`nft`]: the ruleset of nf_tables, changed in transactions.
 //! - [`conntrack`]: connections, listed and forgotten.
+//! - [`nflog`]: packets that rules hand over.
 //! - [`sysctl`]: settings below `/proc/sys/net`.
 //!
 //! Calls block, with a deadline. An [`Error`] names the object and carries the kernel's own words.
@@ -20,6 +21,7 @@ mod monitor;
 mod neighbour;
 mod netlink;
 mod netns;
+pub mod nflog;
 pub mod nft;
 mod operation;
 mod removal;

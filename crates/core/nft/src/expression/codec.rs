@@ -97,6 +97,9 @@ impl Expression {
             Self::Log { group, prefix, snap_len } => {
                 if let Some(group) = group {
                     values.u16_be(1, *group);
+                }
+                // Said to be 0 it would mean nothing at all.
+                if group.is_some() && *snap_len > 0 {
                     values.u32_be(3, *snap_len);
                 }
                 if !prefix.is_empty() {

@@ -12,6 +12,7 @@ mod addresses;
 mod connections;
 mod links;
 mod namespaces;
+mod packet_log;
 mod rootless;
 mod routes;
 mod ruleset;
