@@ -90,10 +90,12 @@ impl Resource {
         if !problems.is_empty() {
             return Err(problems);
         }
-        Self::read_valid(kind, object)
+        Self::typed(kind, object)
     }
 
-    fn read_valid(kind: Kind, object: &Value) -> Result<Self, Vec<Problem>> {
+    /// Reads an object by its types alone: what its fields and rules demand of each other is not
+    /// asked.
+    pub fn typed(kind: Kind, object: &Value) -> Result<Self, Vec<Problem>> {
         Ok(match kind {
             Kind::BgpConfiguration => Self::BgpConfiguration(typed(object)?),
             Kind::BgpFilter => Self::BgpFilter(typed(object)?),

@@ -10,7 +10,7 @@ mod restrictions;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -19,7 +19,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Deserializer};
 use sha2::{Digest, Sha224};
 
-use expression::Expression;
+use expression::{Comparison, Expression};
 pub use parse::{DEPTH_MAX, LABEL_LENGTH_MAX, SyntaxError, is_label_name};
 pub use restrictions::Restriction;
 
@@ -34,6 +34,29 @@ impl Selector {
     /// Matches every set of labels.
     pub fn all() -> Self {
         Self::new(Expression::All)
+    }
+
+    /// Matches labels of which `label` has this value.
+    pub fn equals(label: &str, value: &str) -> Self {
+        let (label, value) = (label.into(), value.into());
+        Self::new(Expression::Compare { label, comparison: Comparison::Equal, value })
+    }
+
+    /// Matches labels of which `label` has one of these values.
+    pub fn is_in<'a>(label: &str, values: impl IntoIterator<Item = &'a str>) -> Self {
+        let distinct = values.into_iter().collect::<BTreeSet<_>>();
+        let values = distinct.into_iter().map(Into::into).collect();
+        Self::new(Expression::In { label: label.into(), values, is_negated: false })
+    }
+
+    /// Matches what both match: `(self) && (other)`.
+    pub fn and(&self, other: &Self) -> Self {
+        Self::new(Expression::And(vec![self.root.clone(), other.root.clone()]))
+    }
+
+    /// Matches what this does not: `!(self)`.
+    pub fn negated(&self) -> Self {
+        Self::new(Expression::Not(Box::new(self.root.clone())))
     }
 
     fn new(root: Expression) -> Self {

@@ -60,6 +60,17 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
+    /// The kind as resources name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GlobalNetworkPolicy => "GlobalNetworkPolicy",
+            Self::NetworkPolicy => "NetworkPolicy",
+            Self::StagedGlobalNetworkPolicy => "StagedGlobalNetworkPolicy",
+            Self::StagedKubernetesNetworkPolicy => "StagedKubernetesNetworkPolicy",
+            Self::StagedNetworkPolicy => "StagedNetworkPolicy",
+        }
+    }
+
     /// Whether such a policy is only counted, never enforced.
     pub fn is_staged(self) -> bool {
         !matches!(self, Self::GlobalNetworkPolicy | Self::NetworkPolicy)
@@ -222,7 +233,7 @@ pub struct Entity {
 }
 
 /// A Kubernetes service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Service {
     /// Its namespace.
     pub namespace: String,

@@ -4,11 +4,15 @@
 //! [`Judge`] is the one meaning of it, slow and obvious: every dataplane is held to what it says,
 //! and `margay explain` repeats it.
 
+pub mod convert;
 pub mod input;
 pub mod intent;
+pub mod labels;
+pub mod order;
 mod packet;
 mod rule;
 mod rule_name;
+pub mod scan;
 mod set;
 mod verdict;
 

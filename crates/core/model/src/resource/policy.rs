@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use net::{Cidr, Port, Protocol};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::selector::Selector;
 
@@ -46,6 +46,14 @@ pub enum PerformanceHint {
     AssumeNeededOnEveryNode,
 }
 
+/// An empty text is a selector that was not given, which is not the same as `all()`: that one is
+/// narrowed by the scope it stands in.
+fn unless_empty<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Selector>, D::Error> {
+    let text = <Option<std::borrow::Cow<'de, str>>>::deserialize(source)?;
+    let given = text.filter(|text| !text.is_empty());
+    given.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
+}
+
 /// A policy of any scope, in force or staged.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(default, rename_all = "camelCase")]
@@ -54,11 +62,14 @@ pub struct Policy {
     pub tier: String,
     /// Its place in the tier; without one it comes last.
     pub order: Option<f64>,
-    /// Which endpoints it is for.
-    pub selector: Selector,
+    /// Which endpoints it is for; none for all.
+    #[serde(deserialize_with = "unless_empty")]
+    pub selector: Option<Selector>,
     /// Narrows the endpoints by the labels of their namespace (global policies).
+    #[serde(deserialize_with = "unless_empty")]
     pub namespace_selector: Option<Selector>,
     /// Narrows the endpoints by the labels of their service account.
+    #[serde(deserialize_with = "unless_empty")]
     pub service_account_selector: Option<Selector>,
     /// The directions it decides.
     pub types: Vec<Direction>,
@@ -155,10 +166,13 @@ pub struct Entity {
     /// In none of these networks.
     pub not_nets: Vec<Cidr>,
     /// An endpoint or network set with such labels.
+    #[serde(deserialize_with = "unless_empty")]
     pub selector: Option<Selector>,
     /// Not an endpoint or network set with such labels.
+    #[serde(deserialize_with = "unless_empty")]
     pub not_selector: Option<Selector>,
     /// In a namespace with such labels.
+    #[serde(deserialize_with = "unless_empty")]
     pub namespace_selector: Option<Selector>,
     /// Of one of these service accounts.
     pub service_accounts: Option<ServiceAccounts>,
@@ -177,6 +191,7 @@ pub struct ServiceAccounts {
     /// Any of these names.
     pub names: Vec<String>,
     /// With such labels.
+    #[serde(deserialize_with = "unless_empty")]
     pub selector: Option<Selector>,
 }
 
