@@ -3,12 +3,14 @@
 //! A topic is a folder of rows. Each row passes, fails, or belongs to a class of
 //! deliberate differences: a named predicate whose reason is in `docs/differences.md`.
 
+mod calc_units;
 mod client;
 pub(crate) mod cni;
 mod ctl;
 mod defaults;
 mod etcd_dump;
 mod etcd_dump_get;
+mod felix;
 mod felix_config;
 mod ipam;
 mod ipam_bad;
@@ -82,6 +84,7 @@ const TOPICS: &[(&str, &[Runner])] = &[
     ("ipam", &[ipam::run]),
     ("ipam-bad", &[ipam_bad::run]),
     ("cni", &[cni::run]),
+    ("calc-units", &[calc_units::run]),
     ("verdicts", &[verdicts::run]),
 ];
 

@@ -44,7 +44,7 @@ fn check(case: &Value) -> anyhow::Result<Outcome> {
     Ok(expect("packets", &Value::from(ours), &Value::from(recorded)))
 }
 
-fn fate(verdict: &Verdict) -> &'static str {
+pub(super) fn fate(verdict: &Verdict) -> &'static str {
     match verdict.outcome {
         Fate::Allow => "allow",
         Fate::Deny => "deny",
@@ -106,7 +106,7 @@ fn id_of(rules: &Value, decision: Decision) -> Value {
     }
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
@@ -140,7 +140,7 @@ fn named(value: &Value) -> anyhow::Result<Named> {
     Ok(Named { name, rules })
 }
 
-fn read_rule(value: &Value) -> anyhow::Result<Rule> {
+pub(super) fn read_rule(value: &Value) -> anyhow::Result<Rule> {
     let action = match value["action"].as_str().unwrap_or_default().to_lowercase().as_str() {
         "allow" => Action::Allow,
         "deny" => Action::Deny,
@@ -210,7 +210,7 @@ fn peer(rule: &Value, side: &str) -> anyhow::Result<Peer> {
     })
 }
 
-fn read_packet(value: &Value) -> anyhow::Result<Packet> {
+pub(super) fn read_packet(value: &Value) -> anyhow::Result<Packet> {
     let address = |name: &str| value[name].as_str().unwrap_or_default().parse();
     let number = |name: &str| value[name].as_u64();
     let port = |name: &str| number(name).and_then(|it| u16::try_from(it).ok());

@@ -65,7 +65,7 @@ pub fn convert(key: &ResourceKey, resource: Option<&Resource>) -> Result<Option<
         Resource::WorkloadEndpoint(object) => {
             Change::Workload(place(key), workload(key, object)?.map(Arc::new))
         }
-        Resource::HostEndpoint(object) => Change::Host(place(key), Some(Arc::new(host(object)))),
+        Resource::HostEndpoint(object) => Change::Host(place(key), Some(Arc::new(host(object)?))),
         Resource::NetworkSet(object) => {
             Change::NetworkSet(place(key), Some(Arc::new(network_set(object, &key.namespace))))
         }
@@ -114,7 +114,7 @@ fn removal(kind: Kind, key: &ResourceKey) -> Option<Change> {
         Kind::HostEndpoint => Change::Host(place(key), None),
         Kind::NetworkSet | Kind::GlobalNetworkSet => Change::NetworkSet(place(key), None),
         Kind::Tier => Change::Tier(key.name.clone(), None),
-        Kind::Profile if key.name == DEFAULT_ALLOW => return None,
+        Kind::Profile if key.name == DEFAULT_ALLOW => default_allow(),
         Kind::Profile => Change::Profile(key.name.clone(), None),
         _ => Change::Policy(policy_id(kind, key)?, None),
     })
@@ -154,6 +154,9 @@ fn workload(
     if spec.ip_networks.is_empty() {
         return Ok(None);
     }
+    if spec.interface_name.is_empty() {
+        return Err(Unusable("spec.interfaceName: there must be one".to_owned()));
+    }
     // A workload cannot claim to be of another namespace or service account.
     let is_its_own =
         |name: &String| !name.starts_with(OF_NAMESPACE) && !name.starts_with(OF_SERVICE_ACCOUNT);
@@ -179,21 +182,24 @@ fn workload(
     }))
 }
 
-fn host(object: &Object<resource::HostEndpoint>) -> Host {
+fn host(object: &Object<resource::HostEndpoint>) -> Result<Host> {
     let spec = &object.spec;
+    if spec.node.is_empty() {
+        return Err(Unusable("spec.node: there must be one".to_owned()));
+    }
     let port = |port: &resource::EndpointPort| NamedPort {
         name: port.name.clone(),
         protocol: port.protocol.to_backend(),
         port: port.port,
     };
-    Host {
+    Ok(Host {
         node: spec.node.clone(),
         interface: spec.interface_name.clone(),
         addresses: spec.expected_ips.clone(),
         labels: object.metadata.labels.clone(),
         profiles: spec.profiles.clone(),
         ports: spec.ports.iter().map(port).collect(),
-    }
+    })
 }
 
 /// A set of a namespace has the label of it, and takes the labels of the namespace.

@@ -4,6 +4,7 @@
 //! namespace, and so do its rules. `convert` makes these forms from stored objects.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -46,6 +47,16 @@ pub struct PolicyId {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+/// `namespace/name`, or the name alone.
+impl fmt::Display for PolicyId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(formatter, "{}/", self.namespace)?;
+        }
+        formatter.write_str(&self.name)
+    }
 }
 
 /// The kinds of policies.

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use model::resource::Direction;
 use net::Cidr;
 
 use crate::input::{Key, PolicyId};
 use crate::rule::Rule;
 use crate::set::{IpSets, Member, SetId};
-use crate::verdict::End;
+use crate::verdict::{End, Named, Rules, Tier};
 
 /// Everything that concerns the endpoints of one node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +28,28 @@ pub struct Intent {
     pub sets: IpSets,
 }
 
+impl Intent {
+    /// The rules of an endpoint for one direction, as they are judged: tiers and profiles stand
+    /// where they stand in the lists, policies among those of [`TierInForce::enforced`].
+    pub fn rules(&self, tiers: &[TierInForce], profiles: &[String], direction: Direction) -> Rules {
+        let named = |name: String, directions: Option<&Arc<Directions>>| Named {
+            name,
+            rules: directions.map(|it| it.of(direction).to_vec()).unwrap_or_default(),
+        };
+        let policy = |id: &PolicyId| named(id.to_string(), self.policies.get(id));
+        let tier = |tier: &TierInForce| Tier {
+            name: tier.name.clone(),
+            end: tier.end,
+            policies: tier.enforced(direction).map(policy).collect(),
+        };
+        let profile = |name: &String| named(name.clone(), self.profiles.get(name));
+        Rules {
+            tiers: tiers.iter().map(tier).collect(),
+            profiles: profiles.iter().map(profile).collect(),
+        }
+    }
+}
+
 /// The rules of a policy or a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Directions {
@@ -34,6 +57,16 @@ pub struct Directions {
     pub ingress: Vec<Rule>,
     /// For traffic from the endpoint.
     pub egress: Vec<Rule>,
+}
+
+impl Directions {
+    /// The rules for one direction.
+    pub fn of(&self, direction: Direction) -> &[Rule] {
+        match direction {
+            Direction::Ingress => &self.ingress,
+            Direction::Egress => &self.egress,
+        }
+    }
 }
 
 /// A workload on this node.
@@ -81,6 +114,17 @@ pub struct TierInForce {
     pub ingress: Vec<PolicyId>,
     /// Policies for traffic from the endpoint; staged ones among them.
     pub egress: Vec<PolicyId>,
+}
+
+impl TierInForce {
+    /// The policies that decide about a direction: not the staged ones.
+    pub fn enforced(&self, direction: Direction) -> impl Iterator<Item = &PolicyId> {
+        let policies = match direction {
+            Direction::Ingress => &self.ingress,
+            Direction::Egress => &self.egress,
+        };
+        policies.iter().filter(|id| !id.kind.is_staged())
+    }
 }
 
 /// What differs between two intents: keys whose values have to be looked up again.

@@ -4,18 +4,21 @@
 //! [`Judge`] is the one meaning of it, slow and obvious: every dataplane is held to what it says,
 //! and `margay explain` repeats it.
 
+mod cluster;
 pub mod convert;
 pub mod input;
 pub mod intent;
 pub mod labels;
 pub mod order;
 mod packet;
+pub mod reference;
 mod rule;
 mod rule_name;
 pub mod scan;
 mod set;
 mod verdict;
 
+pub use cluster::Cluster;
 pub use packet::{Packet, protocol_number};
 pub use rule::{Icmp, Peer, Ports, Rule};
 pub use rule_name::{Place, RuleName, TEXT_LEN_MAX};

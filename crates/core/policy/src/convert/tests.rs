@@ -79,11 +79,17 @@ fn a_workload_without_addresses_is_none_and_one_without_an_identity_unusable() {
         "node": "node1", "orchestrator": "k8s", "pod": "w", "endpoint": "eth0",
         "interfaceName": "cali1", "ipNetworks": [],
     });
+    let mut nowhere = spec.clone();
+    nowhere["interfaceName"] = json!("");
+    nowhere["ipNetworks"] = json!(["10.0.0.1"]);
     let of = |name| converted(Kind::WorkloadEndpoint, "ns", name, json!({ "spec": spec.clone() }));
     let place = "ns/node1-k8s-w-eth0".to_owned();
     assert_eq!(of("node1-k8s-w-eth0"), Ok(Some(Change::Workload(place, None))));
     let error = of("weird").unwrap_err().to_string();
     assert!(error.starts_with("metadata.name: \"weird\""), "{error}");
+    let rest = json!({ "spec": nowhere });
+    let error = converted(Kind::WorkloadEndpoint, "ns", "node1-k8s-w-eth0", rest).unwrap_err();
+    assert!(error.to_string().starts_with("spec.interfaceName"), "{error}");
 }
 
 #[test]
@@ -105,5 +111,6 @@ fn a_staged_deletion_is_no_policy() {
 
 #[test]
 fn the_profile_that_allows_everything_cannot_be_removed() {
-    assert_eq!(convert(&key(Kind::Profile, "", DEFAULT_ALLOW), None), Ok(None));
+    let removed = convert(&key(Kind::Profile, "", DEFAULT_ALLOW), None);
+    assert_eq!(removed, Ok(Some(default_allow())));
 }
