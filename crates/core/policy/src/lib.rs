@@ -6,6 +6,7 @@
 
 mod cluster;
 pub mod convert;
+pub mod explain;
 pub mod input;
 pub mod intent;
 pub mod labels;
