@@ -68,6 +68,11 @@ impl Cidr {
         self.0.network()
     }
 
+    /// The last address of the prefix.
+    pub fn last(self) -> IpAddr {
+        self.0.broadcast()
+    }
+
     /// The number of leading bits that are fixed.
     pub fn prefix_len(self) -> u8 {
         self.0.prefix_len()

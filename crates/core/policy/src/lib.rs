@@ -7,6 +7,7 @@
 mod cluster;
 pub mod convert;
 pub mod explain;
+pub mod graph;
 pub mod input;
 pub mod intent;
 pub mod labels;
