@@ -528,6 +528,8 @@ pub enum Expression {
         address: Option<Register>,
         /// The register with the port.
         port: Option<Register>,
+        /// The register with the last port, if any from `port` on up to it will do.
+        last_port: Option<Register>,
         /// Bits of [`nat_flags`].
         flags: u32,
     },

@@ -4,6 +4,10 @@
 //! [`Judge`] is the one meaning of it, slow and obvious: every dataplane is held to what it says,
 //! and `margay explain` repeats it.
 
+// Tests that others include name the crate as they do.
+#[cfg(test)]
+extern crate self as policy;
+
 mod cluster;
 pub mod convert;
 pub mod explain;
@@ -14,6 +18,7 @@ pub mod labels;
 pub mod order;
 mod packet;
 pub mod reference;
+pub mod render;
 mod rule;
 mod rule_name;
 pub mod scan;

@@ -170,7 +170,7 @@ const KINDS: [PolicyKind; 5] = [
     PolicyKind::StagedNetworkPolicy,
 ];
 
-fn kind_code(kind: PolicyKind) -> &'static str {
+pub(crate) fn kind_code(kind: PolicyKind) -> &'static str {
     match kind {
         PolicyKind::GlobalNetworkPolicy => "gnp",
         PolicyKind::NetworkPolicy => "np",

@@ -113,7 +113,7 @@ impl Expression {
                     values.u32_be(3, last.code());
                 }
             }
-            Self::Nat { kind, is_ipv6, address, port, flags } => {
+            Self::Nat { kind, is_ipv6, address, port, last_port, flags } => {
                 values.u32_be(1, u32::from(*kind == NatKind::Destination));
                 values.u32_be(2, if *is_ipv6 { 10 } else { 2 });
                 if let Some(address) = address {
@@ -121,6 +121,9 @@ impl Expression {
                 }
                 if let Some(port) = port {
                     values.u32_be(5, port.code());
+                }
+                if let Some(last) = last_port {
+                    values.u32_be(6, last.code());
                 }
                 if *flags != 0 {
                     values.u32_be(7, *flags);
@@ -371,6 +374,10 @@ fn decode_effect(name: &str, values: &Values<'_>) -> Result<Option<Expression>, 
             is_ipv6: values.u32(2)? == 10,
             address: values.register_if_any(3)?,
             port: values.register_if_any(5)?,
+            last_port: values
+                .register_if_any(6)?
+                // The kernel lists the one port also as the last.
+                .filter(|last| values.register_if_any(5).ok().flatten() != Some(*last)),
             flags: values.u32_or_0(7)? & NAT_FLAGS_OURS,
         },
         "reject" => {

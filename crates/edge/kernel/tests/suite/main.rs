@@ -13,6 +13,7 @@ mod connections;
 mod links;
 mod namespaces;
 mod packet_log;
+mod policies;
 mod rootless;
 mod routes;
 mod ruleset;

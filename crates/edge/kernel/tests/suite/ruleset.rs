@@ -170,6 +170,7 @@ fn other_rules() -> Vec<(Rule, &'static str)> {
         is_ipv6: false,
         address: Some(Register::FIRST),
         port,
+        last_port: None,
         flags: 0,
     };
     vec![

@@ -1,0 +1,374 @@
+//! The intent of a node as its nftables ruleset: one table for both families, and one for ARP.
+//!
+//! What [`crate::Judge`] says of a packet is what the kernel does with it, and the rule that
+//! decides carries its [`crate::RuleName`] as comment. A [`Renderer`] knows what stands and makes
+//! the transaction that leads from there to another intent; its work follows what is dirty.
+//!
+//! Packets enter by `forward`, `input` and the like, are dispatched by their interface through a
+//! map to the chains of its endpoint (`program`), and come back from there if they are allowed. An
+//! interface that is in no map is closed.
+
+mod base;
+mod clause;
+mod draft;
+mod emit;
+mod members;
+mod name;
+mod plan;
+mod program;
+mod settings;
+mod state;
+mod surroundings;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use nft::Batch;
+
+use crate::input::{Key, PolicyId};
+use crate::intent::{Dirty, Intent, SetChange};
+use crate::set::SetId;
+
+use draft::Draft;
+use plan::{Fill, In, Plan, SetPlan, Transaction};
+use state::{Body, Object, SetUse, State, chains_of};
+use workload::Placed;
+
+pub use settings::{
+    Counters, DenyAction, EndpointToHost, Failsafe, Listeners, Rate, ServiceLoops, Settings,
+    Surroundings,
+};
+
+/// Renders intents for a table, and knows what stands in it.
+#[derive(Clone, Debug)]
+pub struct Renderer {
+    settings: Settings,
+    state: State,
+    /// What was refused and stands as it was before.
+    debts: Dirty,
+}
+
+/// A transaction, and what stands once it is committed.
+#[derive(Debug)]
+pub struct Change {
+    /// The transaction; empty if there is nothing to do.
+    pub batch: Batch,
+    /// What cannot be carried out, and stands as before.
+    pub refused: Vec<Refusal>,
+    is_anew: bool,
+    objects: BTreeMap<String, Option<Object>>,
+    users: BTreeMap<String, usize>,
+    wide: BTreeMap<SetUse, usize>,
+    workloads: BTreeMap<Key, Option<Placed>>,
+    /// IP sets that may be gone.
+    touched: Vec<SetUse>,
+    waiting: Option<BTreeSet<(String, Key)>>,
+    surroundings: Option<Surroundings>,
+    done: Dirty,
+}
+
+/// Something that nftables cannot hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it is.
+    pub object: Refused,
+    /// Why.
+    pub limit: Limit,
+}
+
+/// What can be refused.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refused {
+    /// A workload: its interface stays as it was, closed if it is new.
+    Workload(Key),
+    /// A host endpoint.
+    Host(Key),
+    /// A policy.
+    Policy(PolicyId),
+    /// A profile.
+    Profile(String),
+    /// An IP set.
+    Set(SetId),
+}
+
+/// What is exceeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// No interface can have this name.
+    InterfaceName(String),
+    /// So many tiers and profiles, of which so many can follow on each other.
+    Links(usize, usize),
+    /// Another endpoint, stored there, has the interface.
+    TakenInterface(Key),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Workload(key) => write!(f, "workload endpoint {key}"),
+            Self::Host(key) => write!(f, "host endpoint {key}"),
+            Self::Policy(id) => write!(f, "{id}"),
+            Self::Profile(name) => write!(f, "profile {name}"),
+            Self::Set(id) => write!(f, "IP set {id}"),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.object)?;
+        match &self.limit {
+            Limit::InterfaceName(name) => {
+                write!(f, "interface {name:?} should have 1 to 15 bytes")
+            }
+            Limit::Links(n_links, n_links_max) => write!(
+                f,
+                "its tiers and profiles are {n_links} chains in a row, of which the kernel takes \
+                 {n_links_max}"
+            ),
+            Limit::TakenInterface(key) => write!(f, "its interface is that of {key}"),
+        }
+    }
+}
+
+impl Renderer {
+    /// For a table of which nothing is known.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, state: State::default(), debts: Dirty::default() }
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Everything anew, in the place of whatever stands under our names.
+    pub fn install(&self, intent: &Intent, surroundings: &Surroundings) -> Change {
+        self.drafted(intent, &whole(intent), surroundings, true).0
+    }
+
+    /// What leads to an intent from the one that stands, where they differ by what is dirty.
+    pub fn update(&self, intent: &Intent, dirty: &Dirty, surroundings: &Surroundings) -> Change {
+        self.drafted(intent, dirty, surroundings, false).0
+    }
+
+    fn drafted(
+        &self,
+        intent: &Intent,
+        dirty: &Dirty,
+        surroundings: &Surroundings,
+        is_anew: bool,
+    ) -> (Change, Plan) {
+        let nothing = State::default();
+        let base = if is_anew { &nothing } else { &self.state };
+        let mut draft = Draft::new(&self.settings, intent, dirty, base);
+        draft.stale = self.debts.sets.keys().cloned().collect();
+        let mut change = Change::of(is_anew);
+        if is_anew {
+            draft.plan.is_anew = true;
+            for (table, set) in workload::sets().into_iter().chain(surroundings::sets()) {
+                let fill = Fill::By { removed: Vec::new(), added: Vec::new() };
+                let key = (table, set.name.clone());
+                draft.plan.sets.insert(key, SetPlan { set, is_new: true, fill });
+            }
+            base::install(&mut draft);
+        }
+        if *surroundings != base.surroundings {
+            surroundings::replace(&base.surroundings, surroundings, &mut draft);
+            change.surroundings = Some(surroundings.clone());
+        }
+        workload::place(&mut draft, &mut change);
+        draft.sweep();
+        self.render_again(&mut draft);
+        draft.sweep();
+        self.members(&mut draft);
+        change.done = dirty.clone();
+        let mut transaction = Transaction::new(&self.settings.table);
+        draft.plan.carry_out(intent, &mut transaction);
+        change.batch = transaction.batch;
+        for (name, _) in draft.objects.iter().filter(|(_, object)| object.is_none()) {
+            if let Some(Body::Members(using, _)) = base.objects.get(name).map(|it| &it.body) {
+                change.touched.push(using.clone());
+            }
+        }
+        change.touched.extend(draft.wide.keys().cloned());
+        (change.objects, change.users, change.wide) = (draft.objects, draft.users, draft.wide);
+        (change, draft.plan)
+    }
+
+    /// Writes the chains again that were made from something dirty.
+    fn render_again(&self, draft: &mut Draft<'_>) {
+        let (base, dirty) = (draft.base, draft.dirty);
+        let mut chains: BTreeSet<String> = BTreeSet::new();
+        for policy in &dirty.policies {
+            chains.extend(chains_of(&base.by_policy, policy).cloned());
+        }
+        for profile in &dirty.profiles {
+            chains.extend(chains_of(&base.by_profile, profile).cloned());
+        }
+        for using in dirty.sets.keys().flat_map(SetUse::all) {
+            let Some(stood) = base.wide.get(&using) else { continue };
+            if (*stood > 0) != (draft.n_wide(&using) > 0) {
+                chains.extend(chains_of(&base.by_set, &using).cloned());
+            }
+        }
+        for chain in chains {
+            if let Some(Object { body: Body::Chain { origin: Some(origin), .. }, .. }) =
+                draft.object(&chain)
+            {
+                let origin = origin.clone();
+                program::render(draft, &chain, &origin);
+            }
+        }
+    }
+
+    /// Changes the members of the IP sets that stand before and after.
+    fn members(&self, draft: &mut Draft<'_>) {
+        let (base, dirty) = (draft.base, draft.dirty);
+        for (id, change) in &dirty.sets {
+            for using in SetUse::all(id).filter(|using| base.wide.contains_key(using)) {
+                let set = using.set(draft.n_wide(&using) > 0);
+                let stands = base.objects.contains_key(&set.name);
+                if !stands || draft.object(&set.name).is_none() {
+                    continue;
+                }
+                let fill = match self.debts.sets.contains_key(id) {
+                    true => Fill::All(using),
+                    false => Fill::Change(using, change.clone()),
+                };
+                let key = (In::Inet, set.name.clone());
+                draft.plan.sets.insert(key, SetPlan { set, is_new: false, fill });
+            }
+        }
+    }
+
+    /// The transaction of a change was committed: that is what stands now.
+    pub fn committed(&mut self, change: Change) {
+        if change.is_anew {
+            self.state = State::default();
+            self.debts = Dirty::default();
+        }
+        let state = &mut self.state;
+        state.wide.extend(change.wide);
+        for (name, object) in change.objects {
+            if let Some(before) = state.objects.remove(&name) {
+                state.index(&name, &before, false);
+            }
+            if let Some(object) = object {
+                state.index(&name, &object, true);
+                state.objects.insert(name, object);
+            }
+        }
+        for (name, n_users) in change.users {
+            if n_users == 0 {
+                state.users.remove(&name);
+            } else {
+                state.users.insert(name, n_users);
+            }
+        }
+        let objects = &state.objects;
+        let stands = |using: &SetUse| {
+            [true, false].iter().any(|is_wide| objects.contains_key(&using.set(*is_wide).name))
+        };
+        for using in change.touched {
+            if !stands(&using) {
+                state.wide.remove(&using);
+            }
+        }
+        for (key, placed) in change.workloads {
+            state.place(key, placed);
+        }
+        if let Some(waiting) = change.waiting {
+            state.waiting = waiting;
+        }
+        if let Some(surroundings) = change.surroundings {
+            state.surroundings = surroundings;
+        }
+        self.debts.settle(&change.done);
+    }
+
+    /// The kernel refused what was made from these: it stands as before, and is owed.
+    pub fn refused(&mut self, dirty: &Dirty) {
+        let debts = &mut self.debts;
+        debts.workloads.extend(dirty.workloads.iter().cloned());
+        debts.hosts.extend(dirty.hosts.iter().cloned());
+        debts.policies.extend(dirty.policies.iter().cloned());
+        debts.profiles.extend(dirty.profiles.iter().cloned());
+        debts.sets.extend(dirty.sets.keys().map(|id| (id.clone(), SetChange::default())));
+    }
+
+    /// What was refused and not carried out since: to be tried again as dirty.
+    pub fn debts(&self) -> &Dirty {
+        &self.debts
+    }
+
+    /// Parts of what is dirty that can be carried out one after the other, each by an update of its
+    /// own: to find the one that the kernel refuses.
+    pub fn pieces(&self, dirty: &Dirty) -> Vec<Dirty> {
+        let mut pieces = Vec::new();
+        // A set that is not there yet comes with the first rule that names it.
+        let stands = |id: &SetId| SetUse::all(id).any(|using| self.state.wide.contains_key(&using));
+        for (id, change) in dirty.sets.iter().filter(|(id, _)| stands(id)) {
+            let sets = BTreeMap::from([(id.clone(), change.clone())]);
+            pieces.push(Dirty { sets, ..Dirty::default() });
+        }
+        for policy in &dirty.policies {
+            let policies = BTreeSet::from([policy.clone()]);
+            pieces.push(Dirty { policies, ..Dirty::default() });
+        }
+        for profile in &dirty.profiles {
+            let profiles = BTreeSet::from([profile.clone()]);
+            pieces.push(Dirty { profiles, ..Dirty::default() });
+        }
+        for key in &dirty.workloads {
+            let workloads = BTreeSet::from([key.clone()]);
+            pieces.push(Dirty { workloads, ..Dirty::default() });
+        }
+        for key in &dirty.hosts {
+            let hosts = BTreeSet::from([key.clone()]);
+            pieces.push(Dirty { hosts, ..Dirty::default() });
+        }
+        pieces
+    }
+}
+
+impl Dirty {
+    /// Takes out what has been carried out.
+    fn settle(&mut self, done: &Self) {
+        self.workloads.retain(|it| !done.workloads.contains(it));
+        self.hosts.retain(|it| !done.hosts.contains(it));
+        self.policies.retain(|it| !done.policies.contains(it));
+        self.profiles.retain(|it| !done.profiles.contains(it));
+        self.sets.retain(|it, _| !done.sets.contains_key(it));
+    }
+}
+
+impl Change {
+    fn of(is_anew: bool) -> Self {
+        Self {
+            batch: Batch::new(),
+            refused: Vec::new(),
+            is_anew,
+            objects: BTreeMap::new(),
+            users: BTreeMap::new(),
+            wide: BTreeMap::new(),
+            touched: Vec::new(),
+            workloads: BTreeMap::new(),
+            waiting: None,
+            surroundings: None,
+            done: Dirty::default(),
+        }
+    }
+}
+
+/// Everything is dirty.
+fn whole(intent: &Intent) -> Dirty {
+    Dirty {
+        workloads: intent.workloads.keys().cloned().collect(),
+        hosts: intent.hosts.keys().cloned().collect(),
+        ..Dirty::default()
+    }
+}

@@ -1,0 +1,343 @@
+//! The chains that packets enter by themselves, and those that stand still.
+
+use std::net::Ipv6Addr;
+
+use model::resource::Direction;
+use nft::expression::{Comparison, Ct, LookupResult, Meta, NatKind, ct_state, nat_flags};
+use nft::{Base, Chain, ChainKind, Expression, Hook, Register, Rule, Source, Verdict};
+
+use crate::rule_name::RuleName;
+
+use super::draft::{Draft, Scope};
+use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, lookup};
+use super::plan::{ChainPlan, In};
+use super::program::denial;
+use super::settings::{Counters, EndpointToHost, ServiceLoops, Settings};
+
+pub(super) const IN: Source = Source::Meta(Meta::InputName);
+pub(super) const OUT: Source = Source::Meta(Meta::OutputName);
+const ICMPV6: &[u8] = &[58];
+const UDP: &[u8] = &[17];
+/// Every host is the gateway of its workloads under this address.
+const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee);
+/// Of a connection that is established, or belongs to one that is.
+pub(super) const KNOWN: u32 = ct_state::ESTABLISHED | ct_state::RELATED;
+
+/// A chain that stands still, in the making.
+pub(super) struct Still<'d, 'a> {
+    draft: &'d mut Draft<'a>,
+    chain: Chain,
+    rules: Vec<Rule>,
+    scope: Scope,
+}
+
+impl<'d, 'a> Still<'d, 'a> {
+    pub(super) fn new(draft: &'d mut Draft<'a>, chain: Chain) -> Self {
+        Self { draft, chain, rules: Vec::new(), scope: Scope::default() }
+    }
+
+    pub(super) fn rule(&self) -> Rule {
+        Rule::new(&self.chain.name)
+    }
+
+    pub(super) fn settings(&self) -> &'a Settings {
+        self.draft.settings
+    }
+
+    pub(super) fn push(&mut self, rule: Rule) {
+        for expression in &rule.expressions {
+            if let Expression::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) = expression {
+                self.scope.uses.insert(chain.clone());
+            }
+        }
+        self.rules.push(rule);
+    }
+
+    /// Drops in the name of something that comes before policy.
+    pub(super) fn deny(&mut self, rule: Rule, direction: Direction, reason: &str) {
+        let chain = denial(self.draft, &RuleName::guard(direction, reason));
+        let rule = match self.draft.settings.counters {
+            Counters::None => rule,
+            Counters::Denials | Counters::All => rule.counted(),
+        };
+        self.push(rule.verdict(Verdict::Goto(chain)).comment(reason));
+    }
+
+    /// Puts the chain into the draft and keeps it there.
+    pub(super) fn finish(self) {
+        let name = self.chain.name.clone();
+        if self.draft.object(&name).is_none() {
+            self.draft.retain(&name);
+        }
+        self.draft.put_chain(self.chain, self.rules, self.scope, None);
+    }
+}
+
+/// Everything that does not depend on endpoints.
+pub(super) fn install(draft: &mut Draft<'_>) {
+    from_workload(draft);
+    to_workload(draft);
+    from_pod(draft);
+    let prefixes = &draft.settings.interface_prefixes;
+    let mut sources = Still::new(draft, based("sources", Hook::Prerouting, -300));
+    for prefix in prefixes {
+        let rule = sources.rule().when(IN, prefix.as_bytes());
+        sources.push(rule.verdict(Verdict::Jump("from-pod".to_owned())));
+    }
+    sources.finish();
+    forward(draft);
+    input(draft);
+    outgoing(draft);
+    neighbours(draft);
+}
+
+pub(super) fn based(name: &str, hook: Hook, priority: i32) -> Chain {
+    Chain::based(name, Base::new(ChainKind::Filter, hook, priority))
+}
+
+/// Finds the chain of a workload by its interface; who has none is closed.
+fn from_workload(draft: &mut Draft<'_>) {
+    let mut chain = Still::new(draft, Chain::plain("from-workload"));
+    let egress = Direction::Egress;
+    if !chain.settings().may_send_ipip {
+        let ipip = chain.rule().when(PROTOCOL, &[4]);
+        chain.deny(ipip, egress, "IPIP packet of a workload");
+    }
+    if !chain.settings().may_send_vxlan {
+        let port = chain.settings().vxlan_port.to_be_bytes();
+        let vxlan = chain.rule().when(PROTOCOL, UDP).when(Source::DESTINATION_PORT, &port);
+        chain.deny(vxlan, egress, "VXLAN packet of a workload");
+    }
+    let dispatch = |rule: Rule, family, map| rule.when(FAMILY, family).dispatch(IN, map);
+    chain.push(dispatch(chain.rule(), IPV4, "from4"));
+    chain.push(dispatch(chain.rule(), IPV6, "from6"));
+    let rest = chain.rule();
+    chain.deny(rest, egress, "sender not yet committed");
+    chain.finish();
+}
+
+fn to_workload(draft: &mut Draft<'_>) {
+    let mut chain = Still::new(draft, Chain::plain("to-workload"));
+    let dispatch = |rule: Rule, family, map| rule.when(FAMILY, family).dispatch(OUT, map);
+    chain.push(dispatch(chain.rule(), IPV4, "to4"));
+    chain.push(dispatch(chain.rule(), IPV6, "to6"));
+    let rest = chain.rule();
+    chain.deny(rest, Direction::Ingress, "not yet committed");
+    chain.finish();
+}
+
+/// What a workload may send at all: from its own addresses, and no message of a router.
+fn from_pod(draft: &mut Draft<'_>) {
+    let mut chain = Still::new(draft, Chain::plain("from-pod"));
+    let egress = Direction::Egress;
+    let rule = || Rule::new("from-pod");
+    let icmpv6 = |kind: u8| rule().when(PROTOCOL, ICMPV6).when(Source::ICMP_TYPE, &[kind]);
+    let prefix = |rule: Rule, source: Source, operator: Comparison| {
+        let register = Register::FIRST;
+        rule.with(Expression::Load { source, register })
+            .with(Expression::Bitwise { register, mask: vec![0xff, 0xc0], xor: vec![0, 0] })
+            .with(Expression::Compare { register, operator, value: vec![0xfe, 0x80] })
+    };
+    let own4 = pair(rule().when(FAMILY, IPV4), Source::IPV4_SOURCE, "source4", false);
+    chain.push(own4.verdict(Verdict::Return));
+    chain.deny(icmpv6(134), egress, "router advertisement");
+    chain.deny(icmpv6(137), egress, "redirect");
+    // The start and the whole of the address that a neighbour advertisement speaks for.
+    let (start, target) = (Source::transport(8, 2), Source::transport(8, 16));
+    let gateway = icmpv6(136).when(target, &GATEWAY_V6.octets());
+    chain.deny(gateway, egress, "neighbour advertisement for the gateway");
+    let spoken_for = prefix(icmpv6(136), start, Comparison::NotEqual);
+    chain.deny(
+        pair(spoken_for, target, "source6", true),
+        egress,
+        "neighbour advertisement for an address that is not the endpoint's",
+    );
+    let own6 = |set| pair(rule().when(FAMILY, IPV6), Source::IPV6_SOURCE, set, false);
+    chain.push(own6("source6").verdict(Verdict::Return));
+    // Neighbour discovery and group membership come from link-local addresses, or from none.
+    for kind in [133, 135, 136, 131, 132, 143] {
+        let link_local = prefix(icmpv6(kind), Source::network(8, 2), Comparison::Equal);
+        chain.push(link_local.verdict(Verdict::Return));
+    }
+    for kind in [135, 143] {
+        let unspecified = icmpv6(kind).when(Source::IPV6_SOURCE, &[0; 16]);
+        chain.push(unspecified.verdict(Verdict::Return));
+    }
+    let allowed4 = pair(rule().when(FAMILY, IPV4), Source::IPV4_SOURCE, "allowed4", false);
+    chain.push(allowed4.verdict(Verdict::Return));
+    chain.push(own6("allowed6").verdict(Verdict::Return));
+    chain.deny(rule(), egress, "source is not the endpoint's");
+    chain.finish();
+}
+
+/// A pair of interface and address, in a set of pairs or not.
+fn pair(rule: Rule, address: Source, set: &str, is_inverted: bool) -> Rule {
+    let second = Register::slot(4).expect("there are 16 slots");
+    rule.with(Expression::Load { source: IN, register: Register::FIRST })
+        .with(Expression::Load { source: address, register: second })
+        .with(Expression::Lookup {
+            register: Register::FIRST,
+            set: set.to_owned(),
+            result: LookupResult::Member { is_inverted },
+        })
+}
+
+/// Packets of connections that stand are let through, those of none are not.
+pub(super) fn known(chain: &mut Still<'_, '_>, direction: Direction) {
+    let state = Source::Ct(Ct::State);
+    chain.push(chain.rule().when_any_bit(state, KNOWN).verdict(Verdict::Accept));
+    if chain.settings().drops_invalid {
+        let invalid = chain.rule().when_any_bit(state, ct_state::INVALID);
+        chain.deny(invalid, direction, "packet of no connection");
+    }
+}
+
+fn forward(draft: &mut Draft<'_>) {
+    let mut chain = Still::new(draft, based("forward", Hook::Forward, 0));
+    let settings = chain.settings();
+    known(&mut chain, Direction::Ingress);
+    for prefix in &settings.interface_prefixes {
+        let from = chain.rule().when(IN, prefix.as_bytes());
+        chain.push(from.verdict(Verdict::Jump("from-workload".to_owned())));
+    }
+    for prefix in &settings.interface_prefixes {
+        let to = chain.rule().when(OUT, prefix.as_bytes());
+        chain.push(to.verdict(Verdict::Jump("to-workload".to_owned())));
+    }
+    service_loops(&mut chain);
+    chain.finish();
+}
+
+/// An address of a service that is still there after destination NAT has nobody behind it.
+fn service_loops(chain: &mut Still<'_, '_>) {
+    let places = [
+        (IPV4, Source::IPV4_DESTINATION, "services4"),
+        (IPV6, Source::IPV6_DESTINATION, "services6"),
+    ];
+    for (family, destination, set) in places {
+        let rule = lookup(chain.rule().when(FAMILY, family), destination, set, false);
+        let reason = "address of a service that nobody has";
+        match chain.settings().service_loops {
+            ServiceLoops::Allow => {}
+            ServiceLoops::Drop => chain.deny(rule, Direction::Egress, reason),
+            ServiceLoops::Reject => {
+                let no_route = Expression::Reject(nft::expression::Rejection::Icmp(1));
+                chain.push(rule.counted().with(no_route).comment(reason));
+            }
+        }
+    }
+}
+
+/// From workloads to this host.
+fn input(draft: &mut Draft<'_>) {
+    let mut chain = Still::new(draft, Chain::plain("workload-to-host"));
+    for kind in [130, 131, 132, 133, 135, 136, 143] {
+        let icmpv6 = chain.rule().when(PROTOCOL, ICMPV6).when(Source::ICMP_TYPE, &[kind]);
+        chain.push(icmpv6.verdict(Verdict::Accept));
+    }
+    chain.push(chain.rule().verdict(Verdict::Jump("from-workload".to_owned())));
+    let rest = chain.rule();
+    match chain.settings().endpoint_to_host {
+        EndpointToHost::Drop => chain.deny(rest, Direction::Egress, "sandbox to host"),
+        EndpointToHost::Return | EndpointToHost::Accept => {
+            chain.push(rest.verdict(Verdict::Accept));
+        }
+    }
+    chain.finish();
+    let mut chain = Still::new(draft, based("input", Hook::Input, 0));
+    let settings = chain.settings();
+    known(&mut chain, Direction::Ingress);
+    for prefix in &settings.interface_prefixes {
+        let from = chain.rule().when(IN, prefix.as_bytes());
+        chain.push(from.verdict(Verdict::Goto("workload-to-host".to_owned())));
+    }
+    chain.finish();
+}
+
+/// Packets that leave the pools get the node's address.
+fn outgoing(draft: &mut Draft<'_>) {
+    let base = Base::new(ChainKind::Nat, Hook::Postrouting, 100);
+    let mut chain = Still::new(draft, Chain::based("outgoing", base));
+    let settings = chain.settings();
+    for is_ipv4 in [true, false] {
+        let (family, number, from, to) = match is_ipv4 {
+            true => (IPV4, 4, Source::IPV4_SOURCE, Source::IPV4_DESTINATION),
+            false => (IPV6, 6, Source::IPV6_SOURCE, Source::IPV6_DESTINATION),
+        };
+        let mut rule =
+            lookup(chain.rule().when(FAMILY, family), from, &format!("nat{number}"), false);
+        rule = lookup(rule, to, &format!("pools{number}"), true);
+        if settings.nat_spares_hosts {
+            rule = lookup(rule, to, &format!("hosts{number}"), true);
+        }
+        if let Some(interface) = &settings.nat_interface {
+            rule = rule.when(OUT, &interface_pattern(interface));
+        }
+        if let Some(ports) = settings.nat_ports {
+            for protocol in [6, 17] {
+                let with_ports = rule.clone().when(PROTOCOL, &[protocol]);
+                chain.push(translated(with_ports, settings, is_ipv4, Some(ports)));
+            }
+        }
+        chain.push(translated(rule, settings, is_ipv4, None));
+    }
+    chain.finish();
+}
+
+/// The bytes that the name of an interface begins with: all of it, or up to a `+`.
+fn interface_pattern(pattern: &str) -> Vec<u8> {
+    match pattern.strip_suffix('+') {
+        Some(start) => start.as_bytes().to_vec(),
+        None => {
+            let mut name = pattern.as_bytes().to_vec();
+            name.resize(16, 0);
+            name
+        }
+    }
+}
+
+fn translated(rule: Rule, settings: &Settings, is_ipv4: bool, ports: Option<(u16, u16)>) -> Rule {
+    let slot = |slot| Register::slot(slot).expect("there are 16 slots");
+    let (first, last) = (slot(4), slot(5));
+    let mut rule = rule;
+    if let Some((low, high)) = ports {
+        let value = |port: u16| port.to_be_bytes().to_vec();
+        rule = rule
+            .with(Expression::Constant { register: first, value: value(low) })
+            .with(Expression::Constant { register: last, value: value(high) });
+    }
+    let registers = ports.map(|_| (first, last));
+    match settings.nat_address.filter(|_| is_ipv4) {
+        Some(address) => {
+            let register = Register::FIRST;
+            rule.with(Expression::Constant { register, value: address.octets().to_vec() }).with(
+                Expression::Nat {
+                    kind: NatKind::Source,
+                    is_ipv6: false,
+                    address: Some(register),
+                    port: registers.map(|it| it.0),
+                    last_port: registers.map(|it| it.1),
+                    flags: nat_flags::RANDOM_FULLY,
+                },
+            )
+        }
+        None => {
+            rule.with(Expression::Masquerade { flags: nat_flags::RANDOM_FULLY, ports: registers })
+        }
+    }
+}
+
+/// A workload speaks for its own address only.
+fn neighbours(draft: &mut Draft<'_>) {
+    let rule = |prefix: &String| Rule::new("neighbours").when(IN, prefix.as_bytes());
+    let foreign = |prefix| {
+        pair(rule(prefix), Source::ARP_SENDER, "source4", true)
+            .counted()
+            .verdict(Verdict::Drop)
+            .comment("ARP for an address that is not the endpoint's")
+    };
+    let rules = draft.settings.interface_prefixes.iter().map(foreign).collect();
+    let chain = based("neighbours", Hook::Input, 0);
+    let key = (In::Arp, chain.name.clone());
+    draft.plan.chains.insert(key, ChainPlan { chain, is_new: true, rules });
+}

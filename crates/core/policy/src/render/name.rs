@@ -1,0 +1,55 @@
+//! Names of chains and sets: short, readable where they can be, and the same for the same thing.
+
+use std::fmt::Write;
+
+use sha1::{Digest, Sha1};
+
+/// The longest name that we give; the kernel takes 255 bytes.
+const LEN_MAX: usize = 120;
+
+/// A digest of parts; no two lists of parts run into each other.
+pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Sha1::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    hex(&hash.finalize())
+}
+
+/// A digest of bytes.
+pub(super) fn digest_of(bytes: &[u8]) -> String {
+    hex(&Sha1::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(16);
+    for byte in bytes.iter().take(8) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The id of an IP set as part of a name: its `:` becomes a dot, as `nft` reads names.
+pub(super) fn of_set(id: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == ':';
+    if id.len() <= LEN_MAX && id.chars().all(is_plain) && !id.starts_with("id:") {
+        id.replace(':', ".")
+    } else {
+        format!("id.{}", digest([id]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_parts_have_other_digests_and_other_ids_other_names() {
+        assert_ne!(digest(["ab", "c"]), digest(["a", "bc"]));
+        assert_eq!(of_set("s:a_b-C"), "s.a_b-C");
+        assert_ne!(of_set("s.a"), of_set("s:a"), "a dot of its own is not plain");
+        assert!(of_set("é").starts_with("id."));
+        assert!(of_set(&"x".repeat(300)).len() < LEN_MAX);
+    }
+}

@@ -1,0 +1,207 @@
+//! The steps of a change, in the order in which the kernel takes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nft::{Batch, Chain, Element, Rule, Set, Table, TableFamily, TableId};
+
+use crate::intent::{Intent, SetChange};
+
+use super::state::SetUse;
+
+/// How many elements are written at once.
+const ELEMENTS_AT_ONCE: usize = 4096;
+
+/// Which of our tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum In {
+    Inet,
+    Arp,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    /// Whether whatever stands under our names goes first.
+    pub(super) is_anew: bool,
+    pub(super) sets: BTreeMap<(In, String), SetPlan>,
+    pub(super) chains: BTreeMap<(In, String), ChainPlan>,
+    pub(super) gone_chains: BTreeSet<String>,
+    pub(super) gone_sets: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SetPlan {
+    pub(super) set: Set,
+    pub(super) is_new: bool,
+    pub(super) fill: Fill,
+}
+
+/// How the elements change.
+#[derive(Clone, Debug)]
+pub(super) enum Fill {
+    By {
+        removed: Vec<Element>,
+        added: Vec<Element>,
+    },
+    /// With all members of an IP set; those that stand go first.
+    All(SetUse),
+    /// With the members that came to an IP set, without those that went.
+    Change(SetUse, SetChange),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ChainPlan {
+    pub(super) chain: Chain,
+    pub(super) is_new: bool,
+    pub(super) rules: Vec<Rule>,
+}
+
+/// Who takes the steps.
+pub(super) trait Sink {
+    fn reset(&mut self);
+    fn add_set(&mut self, table: In, set: &Set);
+    fn add_chain(&mut self, table: In, chain: &Chain);
+    fn flush_set(&mut self, table: In, set: &Set);
+    fn delete_elements(&mut self, table: In, set: &Set, elements: &[Element]);
+    fn add_elements(&mut self, table: In, set: &Set, elements: &[Element]);
+    fn flush_chain(&mut self, table: In, chain: &str);
+    fn add_rule(&mut self, table: In, rule: &Rule);
+    fn delete_set(&mut self, table: In, set: &str);
+    fn delete_chain(&mut self, table: In, chain: &str);
+}
+
+impl Plan {
+    /// Takes the steps.
+    pub(super) fn carry_out(&self, intent: &Intent, sink: &mut impl Sink) {
+        if self.is_anew {
+            sink.reset();
+        }
+        for ((table, _), plan) in self.sets.iter().filter(|(_, plan)| plan.is_new) {
+            sink.add_set(*table, &plan.set);
+        }
+        for ((table, _), plan) in self.chains.iter().filter(|(_, plan)| plan.is_new) {
+            sink.add_chain(*table, &plan.chain);
+        }
+        for ((table, _), plan) in &self.sets {
+            plan.fill(*table, intent, sink);
+        }
+        for ((table, name), plan) in &self.chains {
+            if !plan.is_new {
+                sink.flush_chain(*table, name);
+            }
+            plan.rules.iter().for_each(|rule| sink.add_rule(*table, rule));
+        }
+        // Maps hold the chains that they lead to, and rules the maps.
+        self.gone_chains.iter().for_each(|chain| sink.flush_chain(In::Inet, chain));
+        self.gone_sets.iter().for_each(|set| sink.delete_set(In::Inet, set));
+        self.gone_chains.iter().for_each(|chain| sink.delete_chain(In::Inet, chain));
+    }
+
+    /// Takes elements from a set, or puts them into it.
+    pub(super) fn change(&mut self, table: In, set: &Set, element: Element, is_there: bool) {
+        let plan = self.sets.entry((table, set.name.clone())).or_insert_with(|| SetPlan {
+            set: set.clone(),
+            is_new: false,
+            fill: Fill::By { removed: Vec::new(), added: Vec::new() },
+        });
+        if let Fill::By { removed, added } = &mut plan.fill {
+            if is_there { added.push(element) } else { removed.push(element) }
+        }
+    }
+}
+
+impl SetPlan {
+    fn fill(&self, table: In, intent: &Intent, sink: &mut impl Sink) {
+        let set = &self.set;
+        let (removed, added) = match &self.fill {
+            Fill::By { removed, added } => (removed.clone(), added.clone()),
+            Fill::Change(using, change) => match intent.sets.get(&using.id) {
+                Some(now) => using.difference(now, change, set.has_ranges),
+                None => using.difference(&Default::default(), change, set.has_ranges),
+            },
+            Fill::All(using) => {
+                if !self.is_new {
+                    sink.flush_set(table, set);
+                }
+                let Some(now) = intent.sets.get(&using.id) else { return };
+                let mut elements = using.elements(now).peekable();
+                while elements.peek().is_some() {
+                    let some: Vec<Element> = elements.by_ref().take(ELEMENTS_AT_ONCE).collect();
+                    sink.add_elements(table, set, &some);
+                }
+                return;
+            }
+        };
+        if !removed.is_empty() {
+            sink.delete_elements(table, set, &removed);
+        }
+        if !added.is_empty() {
+            sink.add_elements(table, set, &added);
+        }
+    }
+}
+
+/// A transaction that takes the steps.
+pub(super) struct Transaction {
+    pub(super) batch: Batch,
+    tables: [TableId; 2],
+}
+
+impl Transaction {
+    pub(super) fn new(table: &str) -> Self {
+        let tables = [TableFamily::Inet, TableFamily::Arp].map(|it| TableId::new(it, table));
+        Self { batch: Batch::new(), tables }
+    }
+
+    fn id(&self, table: In) -> TableId {
+        let [inet, arp] = &self.tables;
+        match table {
+            In::Inet => inet.clone(),
+            In::Arp => arp.clone(),
+        }
+    }
+}
+
+impl Sink for Transaction {
+    fn reset(&mut self) {
+        for id in &self.tables {
+            self.batch.reset_table(&Table::new(id.clone()));
+        }
+    }
+
+    fn add_set(&mut self, table: In, set: &Set) {
+        self.batch.add_set(&self.id(table), set);
+    }
+
+    fn add_chain(&mut self, table: In, chain: &Chain) {
+        self.batch.add_chain(&self.id(table), chain);
+    }
+
+    fn flush_set(&mut self, table: In, set: &Set) {
+        self.batch.flush_set(&self.id(table), &set.name);
+    }
+
+    fn delete_elements(&mut self, table: In, set: &Set, elements: &[Element]) {
+        self.batch.delete_elements(&self.id(table), set, elements);
+    }
+
+    fn add_elements(&mut self, table: In, set: &Set, elements: &[Element]) {
+        self.batch.add_elements(&self.id(table), set, elements);
+    }
+
+    fn flush_chain(&mut self, table: In, chain: &str) {
+        self.batch.flush_chain(&self.id(table), chain);
+    }
+
+    fn add_rule(&mut self, table: In, rule: &Rule) {
+        self.batch.add_rule(&self.id(table), rule);
+    }
+
+    fn delete_set(&mut self, table: In, set: &str) {
+        self.batch.delete_set(&self.id(table), set);
+    }
+
+    fn delete_chain(&mut self, table: In, chain: &str) {
+        self.batch.delete_chain(&self.id(table), chain);
+    }
+}

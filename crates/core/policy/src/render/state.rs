@@ -1,0 +1,193 @@
+//! What stands in the kernel, as far as it is needed to change it: no members of IP sets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::resource::Direction;
+use nft::Set;
+
+use crate::input::{Key as EndpointKey, PolicyId};
+use crate::set::SetId;
+use crate::verdict::End;
+
+use super::settings::Surroundings;
+use super::workload::Placed;
+
+/// What stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct State {
+    /// Chains and sets by name; no chain has the name of a set.
+    pub(super) objects: BTreeMap<String, Object>,
+    /// How many others use each of them.
+    pub(super) users: BTreeMap<String, usize>,
+    /// For each IP set how many of its members are more than one address.
+    pub(super) wide: BTreeMap<SetUse, usize>,
+    /// The workloads whose interfaces are open, by where they are stored.
+    pub(super) workloads: BTreeMap<EndpointKey, Placed>,
+    /// Which of them has an interface.
+    pub(super) owners: BTreeMap<String, EndpointKey>,
+    /// Those that want an interface which another has.
+    pub(super) waiting: BTreeSet<(String, EndpointKey)>,
+    pub(super) surroundings: Surroundings,
+    /// The chains that were made from each.
+    pub(super) by_policy: BTreeSet<(PolicyId, String)>,
+    pub(super) by_profile: BTreeSet<(String, String)>,
+    pub(super) by_set: BTreeSet<(SetUse, String)>,
+}
+
+/// A chain or a set.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Object {
+    /// The chains and sets it names, each once.
+    pub(super) uses: Vec<String>,
+    pub(super) body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Body {
+    Chain {
+        /// Of its rules.
+        digest: String,
+        origin: Option<Arc<Origin>>,
+        /// The IP sets that its rules and those of its parts name.
+        sets: Vec<SetUse>,
+    },
+    /// A set that never changes: its name says what is in it.
+    Fixed(Set),
+    /// An IP set.
+    Members(SetUse, Set),
+}
+
+/// Which part of an IP set rules look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SetUse {
+    pub(super) id: SetId,
+    pub(super) is_ipv4: bool,
+    /// Ports of addresses, or addresses.
+    pub(super) has_ports: bool,
+}
+
+/// What a chain is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) lane: Lane,
+    pub(super) part: Part,
+    /// Where what is not decided goes on; nowhere if none.
+    pub(super) next: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The policies of a tier, none of them staged.
+    Tier {
+        name: String,
+        end: End,
+        policies: Vec<PolicyId>,
+    },
+    Profile(String),
+}
+
+/// For which packets, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lane {
+    pub(super) direction: Direction,
+    pub(super) is_ipv4: bool,
+    pub(super) stage: Stage,
+}
+
+/// Which rules of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(dead_code, reason = "host endpoints are not rendered yet")]
+pub(super) enum Stage {
+    /// Those of workloads, and of the host itself.
+    Normal,
+    /// Those of a host for what it passes on.
+    Forward,
+    /// Those of a host before destination NAT.
+    PreDnat,
+    /// Those of a host before connection tracking.
+    Untracked,
+}
+
+impl Lane {
+    /// What the names of its chains begin with: `to4`, `from6`, with a letter for other stages.
+    pub(super) fn prefix(self) -> String {
+        let direction = match self.direction {
+            Direction::Ingress => "to",
+            Direction::Egress => "from",
+        };
+        let family = if self.is_ipv4 { 4 } else { 6 };
+        let stage = match self.stage {
+            Stage::Normal => "",
+            Stage::Forward => "f",
+            Stage::PreDnat => "d",
+            Stage::Untracked => "u",
+        };
+        format!("{direction}{family}{stage}")
+    }
+}
+
+impl SetUse {
+    /// All ways to look at an IP set.
+    pub(super) fn all(id: &SetId) -> impl Iterator<Item = Self> + use<> {
+        let ways = [(true, false), (true, true), (false, false), (false, true)];
+        let id = id.clone();
+        ways.into_iter().map(move |(is_ipv4, has_ports)| Self {
+            id: id.clone(),
+            is_ipv4,
+            has_ports,
+        })
+    }
+}
+
+impl State {
+    /// Moves a workload to another place, or away.
+    pub(super) fn place(&mut self, key: EndpointKey, placed: Option<Placed>) {
+        if let Some(before) = self.workloads.remove(&key)
+            && self.owners.get(&before.interface) == Some(&key)
+        {
+            self.owners.remove(&before.interface);
+        }
+        if let Some(placed) = placed {
+            self.owners.insert(placed.interface.clone(), key.clone());
+            self.workloads.insert(key, placed);
+        }
+    }
+
+    /// Takes the entries of an object into the indices, or out of them.
+    pub(super) fn index(&mut self, name: &str, object: &Object, is_there: bool) {
+        let Body::Chain { origin, sets, .. } = &object.body else { return };
+        for set in sets {
+            put(&mut self.by_set, (set.clone(), name.to_owned()), is_there);
+        }
+        match origin.as_ref().map(|origin| &origin.part) {
+            Some(Part::Tier { policies, .. }) => {
+                for policy in policies {
+                    put(&mut self.by_policy, (policy.clone(), name.to_owned()), is_there);
+                }
+            }
+            Some(Part::Profile(profile)) => {
+                put(&mut self.by_profile, (profile.clone(), name.to_owned()), is_there);
+            }
+            None => {}
+        }
+    }
+}
+
+fn put<T: Ord>(into: &mut BTreeSet<T>, entry: T, is_there: bool) {
+    if is_there {
+        into.insert(entry);
+    } else {
+        into.remove(&entry);
+    }
+}
+
+/// The chains that an index has for a key.
+pub(super) fn chains_of<'a, K: Ord + Clone + 'a>(
+    index: &'a BTreeSet<(K, String)>,
+    key: &K,
+) -> impl Iterator<Item = &'a String> {
+    let from = (key.clone(), String::new());
+    let key = key.clone();
+    index.range(from..).take_while(move |(found, _)| *found == key).map(|(_, chain)| chain)
+}

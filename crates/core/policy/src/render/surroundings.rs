@@ -1,0 +1,56 @@
+//! The sets of networks that are around the endpoints.
+
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+use net::Cidr;
+use nft::{DataType, Element, Key, Set, merged};
+
+use super::draft::Draft;
+use super::plan::In;
+use super::settings::Surroundings;
+
+const NAMES: [&str; 4] = ["pools", "nat", "hosts", "services"];
+
+fn set(name: &str, is_ipv4: bool) -> Set {
+    let (number, family) = if is_ipv4 { (4, DataType::Ipv4) } else { (6, DataType::Ipv6) };
+    Set::new(&format!("{name}{number}"), &[family]).with_ranges()
+}
+
+/// The sets.
+pub(super) fn sets() -> impl Iterator<Item = (In, Set)> {
+    NAMES.into_iter().flat_map(|name| [true, false].map(|is_ipv4| (In::Inet, set(name, is_ipv4))))
+}
+
+impl Surroundings {
+    fn ranges(&self, name: &str, is_ipv4: bool) -> BTreeSet<Key> {
+        let hosts = || self.host_addresses.iter().map(|address| Cidr::host(*address)).collect();
+        let nets: Vec<Cidr> = match name {
+            "pools" => self.pools.iter().copied().collect(),
+            "nat" => self.nat_outgoing.iter().copied().collect(),
+            "hosts" => hosts(),
+            _ => self.service_networks.iter().copied().collect(),
+        };
+        let of_family = nets.into_iter().filter(|net| net.is_ipv4() == is_ipv4);
+        merged(of_family.map(IpNet::from)).into_iter().collect()
+    }
+}
+
+/// Changes the sets where the surroundings have changed.
+pub(super) fn replace(before: &Surroundings, after: &Surroundings, draft: &mut Draft<'_>) {
+    if before == after {
+        return;
+    }
+    for name in NAMES {
+        for is_ipv4 in [true, false] {
+            let (old, new) = (before.ranges(name, is_ipv4), after.ranges(name, is_ipv4));
+            let set = set(name, is_ipv4);
+            for key in old.difference(&new) {
+                draft.plan.change(In::Inet, &set, Element::member(key.clone()), false);
+            }
+            for key in new.difference(&old) {
+                draft.plan.change(In::Inet, &set, Element::member(key.clone()), true);
+            }
+        }
+    }
+}

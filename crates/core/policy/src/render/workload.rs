@@ -1,0 +1,205 @@
+//! Where a workload's interface stands in the sets and maps of the table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use model::resource::Direction;
+use net::Cidr;
+use nft::{DataType, Element, Key, Set, Verdict};
+
+use crate::input::Key as EndpointKey;
+use crate::intent::Workload;
+
+use super::draft::Draft;
+use super::plan::In;
+use super::program::program;
+use super::state::{Lane, Stage};
+use super::{Change, Limit, Refusal, Refused};
+
+/// The longest name that the kernel gives an interface.
+const INTERFACE_LEN_MAX: usize = 15;
+
+/// A workload as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Placed {
+    pub(super) interface: String,
+    /// The addresses that it speaks for.
+    sources: BTreeSet<Cidr>,
+    /// Its chains, by lane.
+    programs: Vec<(Lane, String)>,
+}
+
+/// The sets and maps that stand still.
+pub(super) fn sets() -> Vec<(In, Set)> {
+    let name = DataType::LinkName;
+    let mut sets = vec![(In::Arp, Set::new("source4", &[name, DataType::Ipv4]))];
+    for (number, family) in [(4, DataType::Ipv4), (6, DataType::Ipv6)] {
+        sets.push((In::Inet, Set::new(&format!("source{number}"), &[name, family])));
+        let allowed = Set::new(&format!("allowed{number}"), &[name, family]).with_ranges();
+        sets.push((In::Inet, allowed));
+    }
+    for lane in lanes() {
+        sets.push((In::Inet, Set::new(&lane.prefix(), &[name]).to_verdicts()));
+    }
+    sets
+}
+
+fn lanes() -> impl Iterator<Item = Lane> {
+    let directions = [Direction::Ingress, Direction::Egress].into_iter();
+    directions.flat_map(|direction| {
+        [true, false].map(|is_ipv4| Lane { direction, is_ipv4, stage: Stage::Normal })
+    })
+}
+
+/// Moves the workloads that are dirty, and those that wait for an interface of theirs. Of several
+/// that want one interface the first has it.
+pub(super) fn place(draft: &mut Draft<'_>, change: &mut Change) {
+    let (base, dirty, intent) = (draft.base, draft.dirty, draft.intent);
+    let mut wanted: BTreeMap<&String, BTreeSet<&EndpointKey>> = BTreeMap::new();
+    for key in &dirty.workloads {
+        let before = base.workloads.get(key).map(|it| &it.interface);
+        let waited =
+            base.waiting.iter().filter(|(_, it)| it == key).map(|(interface, _)| interface);
+        for interface in before.into_iter().chain(waited) {
+            wanted.entry(interface).or_default();
+        }
+        match intent.workloads.get(key) {
+            Some(workload) => {
+                wanted.entry(&workload.interface).or_default().insert(key);
+            }
+            None => drop(change.workloads.insert(key.clone(), None)),
+        }
+    }
+    let mut waiting = base.waiting.clone();
+    waiting.retain(|(_, key)| !dirty.workloads.contains(key));
+    for (interface, keys) in &mut wanted {
+        let waits = base.waiting.iter().filter(|(it, _)| it == *interface).map(|(_, key)| key);
+        let there = base.owners.get(*interface).into_iter().chain(waits);
+        keys.extend(there.filter(|key| !dirty.workloads.contains(*key)));
+        let mut keys = keys.iter();
+        let Some(first) = keys.next() else { continue };
+        waiting.remove(&((*interface).clone(), (*first).clone()));
+        if dirty.workloads.contains(*first) || base.owners.get(*interface) != Some(first) {
+            put_first(draft, change, first);
+        }
+        for key in keys {
+            waiting.insert(((*interface).clone(), (*key).clone()));
+            change.workloads.insert((*key).clone(), None);
+            let limit = Limit::TakenInterface((*first).clone());
+            change.refused.push(Refusal { object: Refused::Workload((*key).clone()), limit });
+        }
+    }
+    for (key, placed) in &change.workloads {
+        Placed::replace(base.workloads.get(key), placed.as_ref(), draft);
+    }
+    if waiting != base.waiting {
+        change.waiting = Some(waiting);
+    }
+}
+
+fn put_first(draft: &mut Draft<'_>, change: &mut Change, key: &EndpointKey) {
+    let Some(workload) = draft.intent.workloads.get(key) else { return };
+    match Placed::new(draft, key, workload) {
+        Ok(placed) => drop(change.workloads.insert(key.clone(), Some(placed))),
+        Err(refusal) => change.refused.push(refusal),
+    }
+}
+
+impl Placed {
+    /// Places a workload, with its chains.
+    pub(super) fn new(
+        draft: &mut Draft<'_>,
+        key: &EndpointKey,
+        workload: &Workload,
+    ) -> Result<Self, Refusal> {
+        let refusal = |limit| Refusal { object: Refused::Workload(key.clone()), limit };
+        let interface = workload.interface.clone();
+        if interface.is_empty() || interface.len() > INTERFACE_LEN_MAX {
+            return Err(refusal(Limit::InterfaceName(interface)));
+        }
+        let mut sources: BTreeSet<Cidr> = workload.addresses.iter().map(|it| it.masked()).collect();
+        if draft.settings.may_spoof {
+            sources.extend(workload.allowed_sources.iter().map(|it| it.masked()));
+        }
+        // The kernel refuses overlaps; a network comes before those that lie in it.
+        let mut widest: Option<Cidr> = None;
+        sources.retain(|net| {
+            let is_covered = widest.is_some_and(|it| it.contains(net.network()));
+            if !is_covered {
+                widest = Some(*net);
+            }
+            !is_covered
+        });
+        let mut programs = Vec::new();
+        for lane in lanes() {
+            if !workload.addresses.iter().any(|it| it.is_ipv4() == lane.is_ipv4) {
+                continue;
+            }
+            let chain = program(draft, lane, &workload.tiers, &workload.profiles);
+            let chain = chain.map_err(|it| refusal(Limit::Links(it.n_links, it.n_links_max)))?;
+            programs.extend(chain.map(|chain| (lane, chain)));
+        }
+        Ok(Self { interface, sources, programs })
+    }
+
+    /// Puts its elements into the plan, and holds its chains; or the other way.
+    pub(super) fn put(&self, draft: &mut Draft<'_>, is_there: bool) {
+        for (table, set, element) in self.elements() {
+            draft.plan.change(table, &set, element, is_there);
+        }
+        for (_, chain) in &self.programs {
+            if is_there { draft.retain(chain) } else { draft.release(chain) }
+        }
+    }
+
+    /// Goes from one place to another.
+    pub(super) fn replace(before: Option<&Self>, after: Option<&Self>, draft: &mut Draft<'_>) {
+        if let (Some(before), Some(after)) = (before, after)
+            && before.interface == after.interface
+        {
+            let (old, new) = (before.elements(), after.elements());
+            for (table, set, element) in old.iter().filter(|it| !new.contains(it)) {
+                draft.plan.change(*table, set, element.clone(), false);
+            }
+            for (table, set, element) in new.iter().filter(|it| !old.contains(it)) {
+                draft.plan.change(*table, set, element.clone(), true);
+            }
+            after.programs.iter().for_each(|(_, chain)| draft.retain(chain));
+            before.programs.iter().for_each(|(_, chain)| draft.release(chain));
+            return;
+        }
+        if let Some(before) = before {
+            before.put(draft, false);
+        }
+        if let Some(after) = after {
+            after.put(draft, true);
+        }
+    }
+
+    fn elements(&self) -> Vec<(In, Set, Element)> {
+        let name = Key::link_name(&self.interface);
+        let mut found = Vec::new();
+        for net in &self.sources {
+            let (number, family, full) =
+                if net.is_ipv4() { (4, DataType::Ipv4, 32) } else { (6, DataType::Ipv6, 128) };
+            let fields = [DataType::LinkName, family];
+            let key = Key::concatenation(&[name.clone(), Key::prefix(IpNet::from(*net))]);
+            if net.prefix_len() < full {
+                let set = Set::new(&format!("allowed{number}"), &fields).with_ranges();
+                found.push((In::Inet, set, Element::member(key)));
+                continue;
+            }
+            let set = Set::new(&format!("source{number}"), &fields);
+            found.push((In::Inet, set.clone(), Element::member(key.clone())));
+            if net.is_ipv4() {
+                found.push((In::Arp, set, Element::member(key)));
+            }
+        }
+        for (lane, chain) in &self.programs {
+            let set = Set::new(&lane.prefix(), &[DataType::LinkName]).to_verdicts();
+            let verdict = Verdict::Goto(chain.clone());
+            found.push((In::Inet, set, Element::verdict(name.clone(), verdict)));
+        }
+        found
+    }
+}
