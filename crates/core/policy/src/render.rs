@@ -12,6 +12,7 @@ mod base;
 mod clause;
 mod draft;
 mod emit;
+mod host;
 mod members;
 mod name;
 mod plan;
@@ -174,12 +175,12 @@ impl Renderer {
                 let key = (table, set.name.clone());
                 draft.plan.sets.insert(key, SetPlan { set, is_new: true, fill });
             }
-            base::install(&mut draft);
         }
         if *surroundings != base.surroundings {
             surroundings::replace(&base.surroundings, surroundings, &mut draft);
             change.surroundings = Some(surroundings.clone());
         }
+        host::place(&mut draft, &mut change, surroundings);
         workload::place(&mut draft, &mut change);
         draft.sweep();
         self.render_again(&mut draft);

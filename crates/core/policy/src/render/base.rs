@@ -1,21 +1,25 @@
 //! The chains that packets enter by themselves, and those that stand still.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use model::resource::Direction;
-use nft::expression::{Comparison, Ct, LookupResult, Meta, NatKind, ct_state, nat_flags};
-use nft::{Base, Chain, ChainKind, Expression, Hook, Register, Rule, Source, Verdict};
+use nft::expression::{Comparison, Ct, LookupResult, Meta, NatKind, Target, ct_state, nat_flags};
+use nft::{Base, Chain, ChainKind, Expression, Hook, Key, Register, Rule, Set, Source, Verdict};
 
 use crate::rule_name::RuleName;
 
 use super::draft::{Draft, Scope};
 use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, lookup};
+use super::host::{self, Occasion};
 use super::plan::{ChainPlan, In};
-use super::program::denial;
+use super::program::{self, denial};
 use super::settings::{Counters, EndpointToHost, ServiceLoops, Settings};
+use super::state::Stage;
 
 pub(super) const IN: Source = Source::Meta(Meta::InputName);
 pub(super) const OUT: Source = Source::Meta(Meta::OutputName);
+const MARK: Source = Source::Meta(Meta::Mark);
 const ICMPV6: &[u8] = &[58];
 const UDP: &[u8] = &[17];
 /// Every host is the gateway of its workloads under this address.
@@ -55,7 +59,7 @@ impl<'d, 'a> Still<'d, 'a> {
 
     /// Drops in the name of something that comes before policy.
     pub(super) fn deny(&mut self, rule: Rule, direction: Direction, reason: &str) {
-        let chain = denial(self.draft, &RuleName::guard(direction, reason));
+        let chain = denial(self.draft, &RuleName::guard(direction, reason), Stage::Normal);
         let rule = match self.draft.settings.counters {
             Counters::None => rule,
             Counters::Denials | Counters::All => rule.counted(),
@@ -63,42 +67,87 @@ impl<'d, 'a> Still<'d, 'a> {
         self.push(rule.verdict(Verdict::Goto(chain)).comment(reason));
     }
 
+    /// Takes the verdict that a map has for the source; goes on if it has none.
+    pub(super) fn dispatch(
+        &mut self,
+        rule: Rule,
+        source: Source,
+        map: Set,
+        entries: BTreeMap<Key, Verdict>,
+    ) {
+        let name = map.name.clone();
+        self.draft.put_map(map.to_verdicts(), entries);
+        self.push(rule.dispatch(source, &name));
+        self.scope.uses.insert(name);
+    }
+
+    /// A set that holds these keys for good.
+    pub(super) fn fixed(&mut self, prefix: &str, set: Set, keys: Vec<Key>) -> String {
+        let name = self.draft.fixed_set(prefix, set, keys);
+        self.scope.uses.insert(name.clone());
+        name
+    }
+
     /// Puts the chain into the draft and keeps it there.
     pub(super) fn finish(self) {
         let name = self.chain.name.clone();
-        if self.draft.object(&name).is_none() {
+        if self.draft.n_users(&name) == 0 {
             self.draft.retain(&name);
         }
+        self.finish_unpinned();
+    }
+
+    /// Puts the chain into the draft; it goes when nobody uses it.
+    pub(super) fn finish_unpinned(self) {
         self.draft.put_chain(self.chain, self.rules, self.scope, None);
     }
 }
 
-/// Everything that does not depend on endpoints.
-pub(super) fn install(draft: &mut Draft<'_>) {
-    from_workload(draft);
-    to_workload(draft);
-    from_pod(draft);
-    let prefixes = &draft.settings.interface_prefixes;
-    let mut sources = Still::new(draft, based("sources", Hook::Prerouting, -300));
-    for prefix in prefixes {
-        let rule = sources.rule().when(IN, prefix.as_bytes());
-        sources.push(rule.verdict(Verdict::Jump("from-pod".to_owned())));
+/// Everything that does not depend on single endpoints: only on the occasions on which rules of
+/// hosts decide.
+pub(super) fn install(draft: &mut Draft<'_>, occasions: &BTreeSet<Occasion>) {
+    let has = |stage, direction| occasions.contains(&(stage, direction));
+    let has_marks = has(Stage::PreDnat, Direction::Ingress)
+        || has(Stage::Untracked, Direction::Ingress)
+        || has(Stage::Untracked, Direction::Egress);
+    if draft.plan.is_anew {
+        from_workload(draft);
+        to_workload(draft);
+        from_pod(draft);
+        outgoing(draft);
+        neighbours(draft);
     }
-    sources.finish();
-    forward(draft);
-    input(draft);
-    outgoing(draft);
-    neighbours(draft);
+    let hosts = Hosts { occasions, has_marks };
+    hosts.sources(draft);
+    hosts.forward(draft);
+    hosts.input(draft);
+    hosts.pre_dnat(draft);
+    hosts.output(draft);
 }
 
 pub(super) fn based(name: &str, hook: Hook, priority: i32) -> Chain {
     Chain::based(name, Base::new(ChainKind::Filter, hook, priority))
 }
 
-/// Finds the chain of a workload by its interface; who has none is closed.
+/// Finds the chain of a workload by its interface; who has none is closed. What goes to this host
+/// goes another way there, because the kernel counts the links on the way.
 fn from_workload(draft: &mut Draft<'_>) {
-    let mut chain = Still::new(draft, Chain::plain("from-workload"));
+    for name in ["from-workload", "workload-to-host"] {
+        let mut chain = Still::new(draft, Chain::plain(name));
+        if name == "workload-to-host" {
+            for kind in [130, 131, 132, 133, 135, 136, 143] {
+                let icmpv6 = chain.rule().when(PROTOCOL, ICMPV6).when(Source::ICMP_TYPE, &[kind]);
+                chain.push(icmpv6.verdict(Verdict::Accept));
+            }
+        }
+        dispatch_sender(&mut chain);
+        chain.finish();
+    }
+}
+
+fn dispatch_sender(chain: &mut Still<'_, '_>) {
     let egress = Direction::Egress;
+    invalid(chain, egress);
     if !chain.settings().may_send_ipip {
         let ipip = chain.rule().when(PROTOCOL, &[4]);
         chain.deny(ipip, egress, "IPIP packet of a workload");
@@ -108,19 +157,17 @@ fn from_workload(draft: &mut Draft<'_>) {
         let vxlan = chain.rule().when(PROTOCOL, UDP).when(Source::DESTINATION_PORT, &port);
         chain.deny(vxlan, egress, "VXLAN packet of a workload");
     }
-    let dispatch = |rule: Rule, family, map| rule.when(FAMILY, family).dispatch(IN, map);
-    chain.push(dispatch(chain.rule(), IPV4, "from4"));
-    chain.push(dispatch(chain.rule(), IPV6, "from6"));
+    chain.push(chain.rule().when(FAMILY, IPV4).dispatch(IN, "from4"));
+    chain.push(chain.rule().when(FAMILY, IPV6).dispatch(IN, "from6"));
     let rest = chain.rule();
     chain.deny(rest, egress, "sender not yet committed");
-    chain.finish();
 }
 
 fn to_workload(draft: &mut Draft<'_>) {
     let mut chain = Still::new(draft, Chain::plain("to-workload"));
-    let dispatch = |rule: Rule, family, map| rule.when(FAMILY, family).dispatch(OUT, map);
-    chain.push(dispatch(chain.rule(), IPV4, "to4"));
-    chain.push(dispatch(chain.rule(), IPV6, "to6"));
+    invalid(&mut chain, Direction::Ingress);
+    chain.push(chain.rule().when(FAMILY, IPV4).dispatch(OUT, "to4"));
+    chain.push(chain.rule().when(FAMILY, IPV6).dispatch(OUT, "to6"));
     let rest = chain.rule();
     chain.deny(rest, Direction::Ingress, "not yet committed");
     chain.finish();
@@ -182,30 +229,187 @@ fn pair(rule: Rule, address: Source, set: &str, is_inverted: bool) -> Rule {
         })
 }
 
-/// Packets of connections that stand are let through, those of none are not.
-pub(super) fn known(chain: &mut Still<'_, '_>, direction: Direction) {
+/// Packets of connections that stand are let through.
+fn known(chain: &mut Still<'_, '_>) {
     let state = Source::Ct(Ct::State);
     chain.push(chain.rule().when_any_bit(state, KNOWN).verdict(Verdict::Accept));
+}
+
+/// Packets of no connection are not. Only endpoints ask: what others do with them is theirs.
+pub(super) fn invalid(chain: &mut Still<'_, '_>, direction: Direction) {
     if chain.settings().drops_invalid {
-        let invalid = chain.rule().when_any_bit(state, ct_state::INVALID);
+        let invalid = chain.rule().when_any_bit(Source::Ct(Ct::State), ct_state::INVALID);
         chain.deny(invalid, direction, "packet of no connection");
     }
 }
 
-fn forward(draft: &mut Draft<'_>) {
-    let mut chain = Still::new(draft, based("forward", Hook::Forward, 0));
-    let settings = chain.settings();
-    known(&mut chain, Direction::Ingress);
-    for prefix in &settings.interface_prefixes {
-        let from = chain.rule().when(IN, prefix.as_bytes());
-        chain.push(from.verdict(Verdict::Jump("from-workload".to_owned())));
+/// The base chains, which ask the chains of hosts' endpoints on some occasions.
+struct Hosts<'o> {
+    occasions: &'o BTreeSet<Occasion>,
+    /// Whether some rules mark what they allow.
+    has_marks: bool,
+}
+
+impl Hosts<'_> {
+    /// Asks the endpoint of the interface, if any has rules.
+    fn ask(&self, chain: &mut Still<'_, '_>, rule: Rule, occasion: Occasion) {
+        if self.occasions.contains(&occasion) {
+            chain.push(rule.verdict(Verdict::Jump(host::chain_name(occasion).to_owned())));
+        }
     }
-    for prefix in &settings.interface_prefixes {
-        let to = chain.rule().when(OUT, prefix.as_bytes());
-        chain.push(to.verdict(Verdict::Jump("to-workload".to_owned())));
+
+    /// Nobody else's marks count.
+    fn unmark(&self, chain: &mut Still<'_, '_>) {
+        if self.has_marks {
+            let mark = chain.settings().accept_mark();
+            chain.push(unmarked(chain.rule(), mark));
+        }
     }
-    service_loops(&mut chain);
-    chain.finish();
+
+    /// Lets through what rules of the host have allowed already.
+    fn accept_marked(&self, chain: &mut Still<'_, '_>) {
+        if self.has_marks {
+            let mark = chain.settings().accept_mark();
+            let marked = chain.rule().when_any_bit(MARK, mark);
+            chain.push(marked.verdict(Verdict::Accept));
+        }
+    }
+
+    fn sources(&self, draft: &mut Draft<'_>) {
+        let mut chain = Still::new(draft, based("sources", Hook::Prerouting, -300));
+        self.unmark(&mut chain);
+        for prefix in &chain.settings().interface_prefixes {
+            let rule = chain.rule().when(IN, prefix.as_bytes());
+            chain.push(rule.verdict(Verdict::Jump("from-pod".to_owned())));
+        }
+        let rule = chain.rule();
+        self.ask(&mut chain, rule, (Stage::Untracked, Direction::Ingress));
+        chain.finish();
+    }
+
+    fn forward(&self, draft: &mut Draft<'_>) {
+        let mut chain = Still::new(draft, based("forward", Hook::Forward, 0));
+        known(&mut chain);
+        let mut rule = chain.rule();
+        if self.has_marks {
+            rule = when_unmarked(rule, chain.settings().accept_mark());
+        }
+        self.ask(&mut chain, rule, (Stage::Forward, Direction::Ingress));
+        for prefix in &chain.settings().interface_prefixes {
+            let from = chain.rule().when(IN, prefix.as_bytes());
+            chain.push(from.verdict(Verdict::Jump("from-workload".to_owned())));
+        }
+        for prefix in &chain.settings().interface_prefixes {
+            let to = chain.rule().when(OUT, prefix.as_bytes());
+            chain.push(to.verdict(Verdict::Jump("to-workload".to_owned())));
+        }
+        let rule = chain.rule();
+        self.ask(&mut chain, rule, (Stage::Forward, Direction::Egress));
+        service_loops(&mut chain);
+        chain.finish();
+    }
+
+    fn input(&self, draft: &mut Draft<'_>) {
+        let mut chain = Still::new(draft, based("input", Hook::Input, 0));
+        known(&mut chain);
+        for prefix in &chain.settings().interface_prefixes {
+            let from = chain.rule().when(IN, prefix.as_bytes());
+            chain.push(from.clone().verdict(Verdict::Jump("workload-to-host".to_owned())));
+            match chain.settings().endpoint_to_host {
+                EndpointToHost::Drop => chain.deny(from, Direction::Egress, "sandbox to host"),
+                // One table cannot accept for the others.
+                EndpointToHost::Return | EndpointToHost::Accept => {
+                    chain.push(from.verdict(Verdict::Accept));
+                }
+            }
+        }
+        self.accept_marked(&mut chain);
+        let rule = chain.rule();
+        self.ask(&mut chain, rule, (Stage::Normal, Direction::Ingress));
+        chain.finish();
+    }
+
+    fn pre_dnat(&self, draft: &mut Draft<'_>) {
+        let occasion = (Stage::PreDnat, Direction::Ingress);
+        let base = based("pre-dnat", Hook::Prerouting, -150);
+        if !self.occasions.contains(&occasion) {
+            return draft.unpin(&base.name);
+        }
+        let mut chain = Still::new(draft, base);
+        known(&mut chain);
+        self.accept_marked(&mut chain);
+        let rule = chain.rule();
+        self.ask(&mut chain, rule, occasion);
+        chain.finish();
+    }
+
+    fn output(&self, draft: &mut Draft<'_>) {
+        let untracked = (Stage::Untracked, Direction::Egress);
+        let base = based("output-untracked", Hook::Output, -300);
+        if self.occasions.contains(&untracked) {
+            let mut chain = Still::new(draft, base);
+            self.unmark(&mut chain);
+            let rule = chain.rule();
+            self.ask(&mut chain, rule, untracked);
+            chain.finish();
+        } else {
+            draft.unpin(&base.name);
+        }
+        let normal = (Stage::Normal, Direction::Egress);
+        let bases =
+            [based("output", Hook::Output, 0), based("output-translated", Hook::Postrouting, 0)];
+        if !self.occasions.contains(&normal) {
+            bases.iter().for_each(|base| draft.unpin(&base.name));
+            return;
+        }
+        let [before, after] = bases;
+        let mut chain = Still::new(draft, before);
+        let mark = chain.settings().translated_mark();
+        known(&mut chain);
+        self.accept_marked(&mut chain);
+        self.spare_workloads(&mut chain);
+        // By which interface these leave is known after routing.
+        let translated = program::marked(host::is_translated(chain.rule()), mark);
+        chain.push(translated.verdict(Verdict::Accept));
+        let rule = chain.rule();
+        self.ask(&mut chain, rule, normal);
+        chain.finish();
+        let mut chain = Still::new(draft, after);
+        chain.push(when_unmarked(chain.rule(), mark).verdict(Verdict::Accept));
+        chain.push(unmarked(chain.rule(), mark));
+        self.spare_workloads(&mut chain);
+        let rule = chain.rule();
+        let translated = (Stage::Translated, Direction::Egress);
+        let is_apart = self.occasions.contains(&translated);
+        self.ask(&mut chain, rule, if is_apart { translated } else { normal });
+        chain.finish();
+    }
+
+    /// A host always reaches its own workloads.
+    fn spare_workloads(&self, chain: &mut Still<'_, '_>) {
+        for prefix in &chain.settings().interface_prefixes {
+            let to = chain.rule().when(OUT, prefix.as_bytes());
+            chain.push(to.verdict(Verdict::Accept));
+        }
+    }
+}
+
+/// Clears bits of the packet's mark.
+fn unmarked(rule: Rule, mask: u32) -> Rule {
+    let register = Register::FIRST;
+    let mask = (!mask).to_ne_bytes().to_vec();
+    rule.with(Expression::Load { source: MARK, register })
+        .with(Expression::Bitwise { register, mask, xor: vec![0; 4] })
+        .with(Expression::Store { target: Target::Meta(Meta::Mark), register })
+}
+
+/// Goes on if no bit of these is set in the packet's mark.
+fn when_unmarked(rule: Rule, mask: u32) -> Rule {
+    let register = Register::FIRST;
+    let (mask, value) = (mask.to_ne_bytes().to_vec(), vec![0; 4]);
+    rule.with(Expression::Load { source: MARK, register })
+        .with(Expression::Bitwise { register, mask, xor: vec![0; 4] })
+        .with(Expression::Compare { register, operator: Comparison::Equal, value })
 }
 
 /// An address of a service that is still there after destination NAT has nobody behind it.
@@ -226,32 +430,6 @@ fn service_loops(chain: &mut Still<'_, '_>) {
             }
         }
     }
-}
-
-/// From workloads to this host.
-fn input(draft: &mut Draft<'_>) {
-    let mut chain = Still::new(draft, Chain::plain("workload-to-host"));
-    for kind in [130, 131, 132, 133, 135, 136, 143] {
-        let icmpv6 = chain.rule().when(PROTOCOL, ICMPV6).when(Source::ICMP_TYPE, &[kind]);
-        chain.push(icmpv6.verdict(Verdict::Accept));
-    }
-    chain.push(chain.rule().verdict(Verdict::Jump("from-workload".to_owned())));
-    let rest = chain.rule();
-    match chain.settings().endpoint_to_host {
-        EndpointToHost::Drop => chain.deny(rest, Direction::Egress, "sandbox to host"),
-        EndpointToHost::Return | EndpointToHost::Accept => {
-            chain.push(rest.verdict(Verdict::Accept));
-        }
-    }
-    chain.finish();
-    let mut chain = Still::new(draft, based("input", Hook::Input, 0));
-    let settings = chain.settings();
-    known(&mut chain, Direction::Ingress);
-    for prefix in &settings.interface_prefixes {
-        let from = chain.rule().when(IN, prefix.as_bytes());
-        chain.push(from.verdict(Verdict::Goto("workload-to-host".to_owned())));
-    }
-    chain.finish();
 }
 
 /// Packets that leave the pools get the node's address.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nft::wire::Writer;
-use nft::{Chain, Element, Key, Rule, Set, TableFamily, TableId};
+use nft::{Chain, Element, Key, Rule, Set, TableFamily, TableId, Verdict};
 
 use crate::intent::{Dirty, Intent};
 use crate::set::SetId;
@@ -84,6 +84,13 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Lets a chain go that stood by itself.
+    pub(super) fn unpin(&mut self, name: &str) {
+        if self.object(name).is_some() {
+            self.release(name);
+        }
+    }
+
     /// Makes a chain have these rules, whether it is there or not.
     pub(super) fn put_chain(
         &mut self,
@@ -125,6 +132,29 @@ impl<'a> Draft<'a> {
         name
     }
 
+    /// A map with these entries.
+    pub(super) fn put_map(&mut self, set: Set, entries: BTreeMap<Key, Verdict>) {
+        let before = self.object(&set.name);
+        if matches!(before.map(|it| &it.body), Some(Body::Map(_, it)) if *it == entries) {
+            return;
+        }
+        let released = before.map(|it| it.uses.clone()).unwrap_or_default();
+        let mut uses: Vec<String> = entries.values().filter_map(target).collect();
+        uses.sort();
+        uses.dedup();
+        uses.iter().for_each(|it| self.retain(it));
+        released.iter().for_each(|it| self.release(it));
+        let none = BTreeMap::new();
+        let stands = match self.base.objects.get(&set.name).map(|it| &it.body) {
+            Some(Body::Map(_, entries)) => entries,
+            _ => &none,
+        };
+        let removed = missing(stands, &entries);
+        let added = missing(&entries, stands);
+        let fill = Fill::By { removed, added };
+        self.put_set(&set, Body::Map(set.clone(), entries), uses, fill);
+    }
+
     /// The name of the kernel's set for an IP set, which is made if it is not there.
     pub(super) fn ip_set(&mut self, using: &SetUse) -> String {
         let set = using.set(self.n_wide(using) > 0);
@@ -157,9 +187,10 @@ impl<'a> Draft<'a> {
 
     fn put_set(&mut self, set: &Set, body: Body, uses: Vec<String>, fill: Fill) {
         let is_new = !self.base.objects.contains_key(&set.name);
+        let has_entries = matches!(body, Body::Map(..));
         self.put(&set.name, Object { uses, body });
         // What was given up a moment ago still stands; changes of its members come last.
-        if !is_new {
+        if !is_new && !has_entries {
             return;
         }
         let plan = SetPlan { set: set.clone(), is_new, fill };
@@ -194,6 +225,20 @@ impl<'a> Draft<'a> {
                 gone.insert(name);
             }
         }
+    }
+}
+
+/// The entries of the first that the second does not have just so.
+fn missing(of: &BTreeMap<Key, Verdict>, from: &BTreeMap<Key, Verdict>) -> Vec<Element> {
+    let is_missing = |(key, verdict): &(&Key, &Verdict)| from.get(*key) != Some(*verdict);
+    let element = |(key, verdict): (&Key, &Verdict)| Element::verdict(key.clone(), verdict.clone());
+    of.iter().filter(is_missing).map(element).collect()
+}
+
+fn target(verdict: &Verdict) -> Option<String> {
+    match verdict {
+        Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain.clone()),
+        _ => None,
     }
 }
 

@@ -49,22 +49,22 @@ pub(super) fn program(
         .map(|tier| (tier, enforced(tier, lane.direction)))
         .filter(|(_, policies)| !policies.is_empty())
         .collect();
-    let profiles = if lane.stage == Stage::Normal { profiles } else { &[] };
+    let profiles = if lane.stage.has_profiles() { profiles } else { &[] };
     // The last one is a denial.
     let n_links = tiers.len() + profiles.len() + 1;
     if n_links > LINKS_MAX {
         return Err(TooManyLinks { n_links, n_links_max: LINKS_MAX });
     }
-    let mut next = match lane.stage {
-        Stage::Normal => Some(denial(draft, &RuleName::no_profile(lane.direction))),
-        _ => None,
+    let mut next = match lane.stage.has_profiles() {
+        true => Some(denial(draft, &RuleName::no_profile(lane.direction), lane.stage)),
+        false => None,
     };
     for profile in profiles.iter().rev() {
         next = Some(chain(draft, Origin { lane, part: Part::Profile(profile.clone()), next }));
     }
     for (tier, policies) in tiers.into_iter().rev() {
         let end = match lane.stage {
-            Stage::Normal | Stage::Forward => tier.end,
+            Stage::Normal | Stage::Translated | Stage::Forward => tier.end,
             Stage::PreDnat | Stage::Untracked => End::Pass,
         };
         let part = Part::Tier { name: tier.name.clone(), end, policies };
@@ -212,7 +212,7 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
     fn allow(&self, rule: Rule) -> Rule {
         let mask = self.emitter.draft.settings.accept_mark();
         match self.origin.lane.stage {
-            Stage::Normal | Stage::Forward => rule.verdict(Verdict::Return),
+            Stage::Normal | Stage::Translated | Stage::Forward => rule.verdict(Verdict::Return),
             Stage::PreDnat => marked(rule, mask).verdict(Verdict::Accept),
             Stage::Untracked => {
                 marked(rule.with(Expression::NoTrack), mask).verdict(Verdict::Accept)
@@ -229,7 +229,7 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
     }
 
     fn deny(&mut self, name: &RuleName) -> Verdict {
-        let chain = denial(self.emitter.draft, name);
+        let chain = denial(self.emitter.draft, name, self.origin.lane.stage);
         self.emitter.scope.uses.insert(chain.clone());
         Verdict::Goto(chain)
     }
@@ -271,9 +271,13 @@ impl Clause {
 }
 
 /// The chain that drops a packet in the name of what decided.
-pub(super) fn denial(draft: &mut Draft<'_>, name: &RuleName) -> String {
+pub(super) fn denial(draft: &mut Draft<'_>, name: &RuleName, stage: Stage) -> String {
     let text = name.to_text();
-    let chain = format!("deny-{}", name::digest([text.as_str()]));
+    let is_guard = matches!(name.place, crate::Place::Guard { .. });
+    let is_rejection =
+        draft.settings.deny_action == DenyAction::Reject && stage != Stage::Translated && !is_guard;
+    let verb = if is_rejection { "reject" } else { "deny" };
+    let chain = format!("{verb}-{}", name::digest([text.as_str()]));
     if draft.object(&chain).is_some() {
         return chain;
     }
@@ -290,10 +294,9 @@ pub(super) fn denial(draft: &mut Draft<'_>, name: &RuleName) -> String {
     if settings.counters != Counters::None {
         last = last.counted();
     }
-    let is_policy = !matches!(name.place, crate::Place::Guard { .. });
-    let last = match settings.deny_action {
-        DenyAction::Reject if is_policy => last.with(Expression::Reject(Rejection::Icmp(1))),
-        DenyAction::Reject | DenyAction::Drop => last.verdict(Verdict::Drop),
+    let last = match is_rejection {
+        true => last.with(Expression::Reject(Rejection::Icmp(1))),
+        false => last.verdict(Verdict::Drop),
     };
     rules.push(last.comment(&text));
     draft.put_chain(Chain::plain(&chain), rules, Scope::default(), None);

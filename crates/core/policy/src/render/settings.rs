@@ -89,6 +89,12 @@ impl Settings {
     pub(super) fn accept_mark(&self) -> u32 {
         self.mark_mask & self.mark_mask.wrapping_neg()
     }
+
+    /// The bit that says that a packet of this host is judged after routing: the next one.
+    pub(super) fn translated_mark(&self) -> u32 {
+        let rest = self.mark_mask & !self.accept_mark();
+        rest & rest.wrapping_neg()
+    }
 }
 
 /// What becomes of a workload's packets to this host that its policies allow.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::resource::Direction;
-use nft::Set;
+use nft::{Key, Set, Verdict};
 
 use crate::input::{Key as EndpointKey, PolicyId};
 use crate::set::SetId;
@@ -54,6 +54,8 @@ pub(super) enum Body {
     },
     /// A set that never changes: its name says what is in it.
     Fixed(Set),
+    /// A map from keys to chains.
+    Map(Set, BTreeMap<Key, Verdict>),
     /// An IP set.
     Members(SetUse, Set),
 }
@@ -97,16 +99,24 @@ pub(super) struct Lane {
 
 /// Which rules of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(dead_code, reason = "host endpoints are not rendered yet")]
 pub(super) enum Stage {
     /// Those of workloads, and of the host itself.
     Normal,
+    /// Those of the host itself after routing, where nothing can be refused with a message.
+    Translated,
     /// Those of a host for what it passes on.
     Forward,
     /// Those of a host before destination NAT.
     PreDnat,
     /// Those of a host before connection tracking.
     Untracked,
+}
+
+impl Stage {
+    /// Whether profiles decide where no tier does.
+    pub(super) fn has_profiles(self) -> bool {
+        matches!(self, Self::Normal | Self::Translated)
+    }
 }
 
 impl Lane {
@@ -119,6 +129,7 @@ impl Lane {
         let family = if self.is_ipv4 { 4 } else { 6 };
         let stage = match self.stage {
             Stage::Normal => "",
+            Stage::Translated => "t",
             Stage::Forward => "f",
             Stage::PreDnat => "d",
             Stage::Untracked => "u",

@@ -1,5 +1,6 @@
 //! The ruleset against the judge, and against one that is made anew.
 
+mod hosts;
 mod model;
 mod random;
 
@@ -13,8 +14,13 @@ use super::*;
 use crate::intent::{Directions, TierInForce, Workload};
 use crate::{Decision, Judge, Named, Outcome, Packet, RuleName, Rules, Tier, Verdict};
 
-/// The rules of a workload for a direction, and the names of what can decide.
-fn rules(intent: &Intent, workload: &Workload, direction: Direction) -> Rules {
+/// The rules of an endpoint for a direction.
+fn rules(
+    intent: &Intent,
+    tiers: &[TierInForce],
+    profiles: &[String],
+    direction: Direction,
+) -> Rules {
     let of = |it: &Arc<Directions>| match direction {
         Direction::Ingress => it.ingress.clone(),
         Direction::Egress => it.egress.clone(),
@@ -29,8 +35,8 @@ fn rules(intent: &Intent, workload: &Workload, direction: Direction) -> Rules {
     };
     let profile = |name: &String| Named { name: name.clone(), rules: of(&intent.profiles[name]) };
     Rules {
-        tiers: workload.tiers.iter().map(tier).collect(),
-        profiles: workload.profiles.iter().map(profile).collect(),
+        tiers: tiers.iter().map(tier).collect(),
+        profiles: profiles.iter().map(profile).collect(),
     }
 }
 
@@ -43,17 +49,20 @@ fn enforced(tier: &TierInForce, direction: Direction) -> Vec<PolicyId> {
 }
 
 /// The texts of the names of what a verdict met.
-fn texts(verdict: &Verdict, workload: &Workload, direction: Direction) -> Vec<String> {
+fn texts(
+    verdict: &Verdict,
+    tiers: &[TierInForce],
+    profiles: &[String],
+    direction: Direction,
+) -> Vec<String> {
     let name = |decision: &Decision| match *decision {
         Decision::Policy { tier, policy, rule } => {
-            let ids = enforced(&workload.tiers[tier], direction);
+            let ids = enforced(&tiers[tier], direction);
             RuleName::policy(direction, ids[policy].clone(), rule)
         }
-        Decision::EndOfTier { tier } => {
-            RuleName::end_of_tier(direction, workload.tiers[tier].name.clone())
-        }
+        Decision::EndOfTier { tier } => RuleName::end_of_tier(direction, tiers[tier].name.clone()),
         Decision::Profile { profile, rule } => {
-            RuleName::profile(direction, workload.profiles[profile].clone(), rule)
+            RuleName::profile(direction, profiles[profile].clone(), rule)
         }
         Decision::NoProfile => RuleName::no_profile(direction),
     };
@@ -65,8 +74,9 @@ fn judged(intent: &Intent, from: &Workload, to: &Workload, packet: &Packet) -> (
     let judge = Judge { sets: &intent.sets };
     let mut met = Vec::new();
     for (workload, direction) in [(from, Direction::Egress), (to, Direction::Ingress)] {
-        let verdict = judge.endpoint(&rules(intent, workload, direction), packet);
-        met.extend(texts(&verdict, workload, direction));
+        let (tiers, profiles) = (&workload.tiers, &workload.profiles);
+        let verdict = judge.endpoint(&rules(intent, tiers, profiles, direction), packet);
+        met.extend(texts(&verdict, tiers, profiles, direction));
         // A policy can be in two tiers here, and a denial says its name twice.
         met.dedup();
         if verdict.outcome == Outcome::Deny {
@@ -95,6 +105,9 @@ fn compare(intent: &Intent, model: &Model, dice: &mut Dice) {
             leaves_by: receiver.interface.clone(),
             mark: 0,
         };
+        // The endpoints of the host have their say, too: here only those of the workloads count.
+        let mut model = model.clone();
+        model.forget_hosts();
         let fate = model.send("forward", &mut on_the_way);
         let has_family = |it: &Workload| it.addresses.iter().any(|net| net.is_ipv4() == is_ipv4);
         if !has_family(sender) || !has_family(receiver) {
@@ -108,7 +121,10 @@ fn compare(intent: &Intent, model: &Model, dice: &mut Dice) {
 }
 
 fn installed(intent: &Intent, surroundings: &Surroundings) -> (Renderer, Model) {
-    let mut renderer = Renderer::new(Settings::default());
+    let none = Vec::new();
+    let settings =
+        Settings { failsafe_inbound: none.clone(), failsafe_outbound: none, ..Settings::default() };
+    let mut renderer = Renderer::new(settings);
     let mut model = Model::default();
     let (change, plan) = renderer.drafted(intent, &whole(intent), surroundings, true);
     plan.carry_out(intent, &mut model);
@@ -118,12 +134,13 @@ fn installed(intent: &Intent, surroundings: &Surroundings) -> (Renderer, Model) 
 
 #[test]
 fn the_kernel_does_what_the_judge_says_also_after_changes() {
-    let surroundings = Surroundings::default();
-    for seed in 0..100 {
+    let surroundings = random::surroundings();
+    for seed in 0..40 {
         let mut dice = Dice::new(seed);
         let mut intent = random::intent(&mut dice);
         let (mut renderer, mut model) = installed(&intent, &surroundings);
         compare(&intent, &model, &mut dice);
+        hosts::compare(&intent, &model, &mut dice);
         for _ in 0..4 {
             let (after, dirty) = random::changed(&intent, &mut dice);
             let (change, plan) = renderer.drafted(&after, &dirty, &surroundings, false);
@@ -131,6 +148,7 @@ fn the_kernel_does_what_the_judge_says_also_after_changes() {
             renderer.committed(change);
             intent = after;
             compare(&intent, &model, &mut dice);
+            hosts::compare(&intent, &model, &mut dice);
             let (anew, whole) = installed(&intent, &surroundings);
             assert_eq!(model, whole, "seed {seed}");
             assert_eq!(renderer.state, anew.state, "seed {seed}");

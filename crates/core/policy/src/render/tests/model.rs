@@ -146,6 +146,20 @@ enum Step {
 }
 
 impl Model {
+    /// Lets packets pass all rules of hosts' endpoints.
+    pub(super) fn forget_hosts(&mut self) {
+        for ((_, name), (_, rules)) in &mut self.chains {
+            if name.starts_with("host-") {
+                rules.clear();
+            }
+        }
+    }
+
+    /// Whether there is such a chain.
+    pub(super) fn has(&self, chain: &str) -> bool {
+        self.chains.contains_key(&(In::Inet, chain.to_owned()))
+    }
+
     /// Sends a packet through a base chain.
     pub(super) fn send(&self, chain: &str, packet: &mut OnTheWay) -> Fate {
         let mut fate = Fate { is_accepted: true, met: Vec::new(), is_tracked: true, n_walked: 0 };
@@ -291,6 +305,9 @@ fn load(source: Source, on_the_way: &OnTheWay) -> Option<Vec<u8>> {
         Source::Meta(Meta::Family) => vec![if packet.source.is_ipv4() { 2 } else { 10 }],
         Source::Meta(Meta::TransportProtocol) => vec![packet.protocol],
         Source::Meta(Meta::Mark) => on_the_way.mark.to_ne_bytes().to_vec(),
+        Source::Ct(Ct::Status) => {
+            u32::from(packet.before_nat.is_some()).wrapping_shl(5).to_ne_bytes().to_vec()
+        }
         Source::Ct(Ct::State) => 8_u32.to_ne_bytes().to_vec(),
         Source::Payload { header, offset, len } => {
             let (from, len) = (offset as usize, len as usize);

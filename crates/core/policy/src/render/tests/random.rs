@@ -7,7 +7,8 @@ use std::sync::Arc;
 use model::resource::Action;
 use net::{Cidr, Protocol};
 use policy::input::{PolicyId, PolicyKind};
-use policy::intent::{Directions, Dirty, Intent, SetChange, TierInForce, Workload};
+use policy::intent::{Directions, Dirty, Host, Intent, SetChange, TierInForce, Workload};
+use policy::render::Surroundings;
 use policy::{End, Icmp, IpSet, Member, Packet, Peer, Ports, Rule};
 
 /// Numbers that look random, the same for the same seed.
@@ -179,6 +180,26 @@ pub(super) fn workload(dice: &mut Dice, number: u64) -> Workload {
     }
 }
 
+/// The endpoint of an interface of the host: two by name, one by its address, one for all others.
+pub(super) fn host(dice: &mut Dice, number: u64) -> Host {
+    let some = |dice: &mut Dice| if dice.one_in(2) { tiers(dice) } else { Vec::new() };
+    Host {
+        interface: ["eth0", "", "*", "eth1"][usize::try_from(number).unwrap()].to_owned(),
+        addresses: vec![IpAddr::from([192, 0, 2, 1])],
+        tiers: some(dice),
+        forward: some(dice),
+        pre_dnat: some(dice),
+        untracked: some(dice),
+        profiles: (0..3).filter(|_| dice.one_in(2)).map(|it| format!("pro{it}")).collect(),
+    }
+}
+
+/// The interfaces of the host.
+pub(super) fn surroundings() -> Surroundings {
+    let interfaces = (0..3).map(|it| (format!("eth{it}"), [IpAddr::from([192, 0, 2, it])].into()));
+    Surroundings { interfaces: interfaces.collect(), ..Surroundings::default() }
+}
+
 pub(super) fn set(dice: &mut Dice, id: &str) -> IpSet {
     let mut members = BTreeSet::new();
     let are_single = dice.one_in(2);
@@ -205,6 +226,9 @@ pub(super) fn intent(dice: &mut Dice) -> Intent {
     let mut intent = Intent::default();
     for number in 0..4 {
         intent.workloads.insert(format!("w{number}"), workload(dice, number));
+    }
+    for number in (0..4).filter(|_| dice.one_in(2)).collect::<Vec<_>>() {
+        intent.hosts.insert(format!("h{number}"), host(dice, number));
     }
     for number in 0..6 {
         intent.policies.insert(policy_id(number), directions(dice));
@@ -238,7 +262,17 @@ pub(super) fn packet(dice: &mut Dice, from: u64, to: u64, is_ipv4: bool) -> Pack
 pub(super) fn changed(before: &Intent, dice: &mut Dice) -> (Intent, Dirty) {
     let (mut after, mut dirty) = (before.clone(), Dirty::default());
     for _ in 0..1 + dice.below(4) {
-        match dice.below(5) {
+        match dice.below(6) {
+            5 => {
+                let number = dice.below(4);
+                let key = format!("h{number}");
+                dirty.hosts.insert(key.clone());
+                if dice.one_in(3) {
+                    after.hosts.remove(&key);
+                } else {
+                    after.hosts.insert(key, host(dice, number));
+                }
+            }
             0 => {
                 let number = dice.below(4);
                 let key = format!("w{number}");

@@ -1,0 +1,180 @@
+//! The rules of hosts' endpoints against the judge.
+
+use ::model::resource::Direction;
+
+use super::super::{Failsafe, Renderer, Settings, whole};
+use super::model::{Model, OnTheWay};
+use super::random::{self, Dice};
+use super::{rules, texts};
+use crate::intent::{Host, Intent, TierInForce};
+use crate::{End, HostRules, Judge, Outcome, Packet, Tier};
+
+/// Which endpoint is for an interface, as the random world has them.
+fn of_interface<'a>(intent: &'a Intent, interface: &str) -> Option<(&'a Host, bool)> {
+    let named = match interface {
+        "eth0" => &["h0"][..],
+        "eth1" => &["h1", "h3"],
+        _ => &[],
+    };
+    let own = named.iter().find_map(|key| intent.hosts.get(*key));
+    let rest = intent.hosts.get("h2").filter(|_| interface != "lo");
+    own.map(|host| (host, true)).or(rest.map(|host| (host, false)))
+}
+
+/// Without the ends of the tiers, which decide nothing before the packet's way is known.
+fn endless(mut tiers: Vec<Tier>) -> Vec<Tier> {
+    tiers.iter_mut().for_each(|tier| tier.end = End::Pass);
+    tiers
+}
+
+/// What the endpoint of an interface makes of a packet, and the name of what decided.
+fn judged(
+    intent: &Intent,
+    interface: &str,
+    direction: Direction,
+    packet: &Packet,
+) -> Option<(Outcome, String)> {
+    let (host, is_named) = of_interface(intent, interface)?;
+    let judge = Judge { sets: &intent.sets };
+    let of = |tiers: &[TierInForce]| rules(intent, tiers, &[], direction).tiers;
+    let named = |verdict: crate::Verdict, tiers: &[TierInForce]| {
+        let name = texts(&verdict, tiers, &host.profiles, direction).pop().unwrap();
+        Some((verdict.outcome, name))
+    };
+    if is_named && let Some(verdict) = judge.untracked(&endless(of(&host.untracked)), packet) {
+        return named(verdict, &host.untracked);
+    }
+    let is_ingress = direction == Direction::Ingress;
+    let pre_dnat = if is_ingress { endless(of(&host.pre_dnat)) } else { Vec::new() };
+    let before = HostRules { pre_dnat, ..HostRules::default() };
+    if let Some(verdict) = judge.host(&before, &Packet { is_of_host: false, ..packet.clone() }) {
+        return named(verdict, &host.pre_dnat);
+    }
+    let normal = rules(intent, &host.tiers, &host.profiles, direction);
+    let after =
+        HostRules { pre_dnat: Vec::new(), forward: of(&host.forward), normal: Some(normal) };
+    let tiers = if packet.is_of_host { &host.tiers } else { &host.forward };
+    judge.host(&after, packet).and_then(|verdict| named(verdict, tiers))
+}
+
+/// Sends a packet through the chains of its way.
+fn sent(model: &Model, packet: &Packet, came_by: &str, leaves_by: &str) -> (bool, Vec<String>) {
+    let way: &[&str] = match (packet.is_of_host, came_by) {
+        (false, _) => &["sources", "pre-dnat", "forward"],
+        (true, "") => &["output-untracked", "output"],
+        (true, _) => &["sources", "pre-dnat", "input"],
+    };
+    let mut on_the_way = OnTheWay {
+        packet: packet.clone(),
+        came_by: came_by.to_owned(),
+        leaves_by: leaves_by.to_owned(),
+        // What others have marked counts for nothing.
+        mark: if way.iter().all(|chain| model.has(chain)) { u32::MAX } else { 0 },
+    };
+    let mut met = Vec::new();
+    for chain in way.iter().filter(|chain| model.has(chain)) {
+        let fate = model.send(chain, &mut on_the_way);
+        met.extend(fate.met);
+        if !fate.is_accepted {
+            return (false, met);
+        }
+    }
+    (true, met)
+}
+
+/// Whether the kernel's rules do with packets by hosts' interfaces what the judge says.
+pub(super) fn compare(intent: &Intent, model: &Model, dice: &mut Dice) {
+    let interfaces = ["eth0", "eth1", "eth2", "lo"];
+    for _ in 0..30 {
+        let (from, is_ipv4) = (dice.below(8), dice.one_in(2));
+        let packet = random::packet(dice, from, 7, is_ipv4);
+        let interface = interfaces[usize::try_from(dice.below(4)).unwrap()];
+        let of_host = Packet { is_of_host: true, ..packet.clone() };
+        let wanted = judged(intent, interface, Direction::Ingress, &of_host);
+        check(&wanted, &sent(model, &of_host, interface, ""), intent, &of_host, interface);
+        let wanted = judged(intent, interface, Direction::Egress, &of_host);
+        check(&wanted, &sent(model, &of_host, "", interface), intent, &of_host, interface);
+        if interface == "lo" {
+            continue;
+        }
+        let other = interfaces[usize::try_from(dice.below(3)).unwrap()];
+        let mut wanted = judged(intent, interface, Direction::Ingress, &packet);
+        let is_denied = |it: &Option<(Outcome, String)>| matches!(it, Some((Outcome::Deny, _)));
+        if !is_denied(&wanted) {
+            let (host, _) = of_interface(intent, other).unzip();
+            let forward = host.map(|it| Host { untracked: Vec::new(), ..it.clone() });
+            let leaving = forward.and_then(|host| {
+                let mut only = intent.clone();
+                only.hosts = [("h2".to_owned(), host)].into();
+                judged(&only, other, Direction::Egress, &packet)
+            });
+            wanted = leaving.or(wanted);
+        }
+        check(&wanted, &sent(model, &packet, interface, other), intent, &packet, interface);
+    }
+}
+
+fn check(
+    wanted: &Option<(Outcome, String)>,
+    found: &(bool, Vec<String>),
+    intent: &Intent,
+    packet: &Packet,
+    interface: &str,
+) {
+    let is_allowed = !matches!(wanted, Some((Outcome::Deny, _)));
+    let context = || format!("{interface} {packet:?} {wanted:?} {found:?} {:#?}", intent.hosts);
+    assert_eq!(found.0, is_allowed, "{}", context());
+    match wanted {
+        Some((Outcome::Deny, name)) => assert_eq!(found.1.last(), Some(name), "{}", context()),
+        Some((Outcome::Allow, name)) => assert!(found.1.contains(name), "{}", context()),
+        None => {}
+    }
+}
+
+#[test]
+fn failsafe_ports_are_open_and_nothing_else_of_a_closed_host() {
+    let closed = Host { interface: "*".to_owned(), ..Host::default() };
+    let intent = Intent { hosts: [("h".to_owned(), closed)].into(), ..Intent::default() };
+    let mut settings = Settings::default();
+    let near = Some("192.0.2.0/24".parse().unwrap());
+    settings.failsafe_inbound.push(Failsafe { protocol: 17, port: 514, net: near });
+    let renderer = Renderer::new(settings);
+    let surroundings = random::surroundings();
+    let (_, plan) = renderer.drafted(&intent, &whole(&intent), &surroundings, true);
+    let mut model = Model::default();
+    plan.carry_out(&intent, &mut model);
+    let packet = |protocol, port, from: &str| Packet {
+        source: from.parse().unwrap(),
+        destination: "192.0.2.77".parse().unwrap(),
+        protocol,
+        ports: Some((40_000, port)),
+        icmp: None,
+        before_nat: None,
+        is_of_host: true,
+    };
+    let comes = |packet: &Packet, interface| sent(&model, packet, interface, "").0;
+    let leaves = |packet: &Packet, interface| sent(&model, packet, "", interface).0;
+    assert!(comes(&packet(6, 22, "10.0.0.1"), "eth2"));
+    assert!(!comes(&packet(17, 22, "10.0.0.1"), "eth2"));
+    assert!(!comes(&packet(6, 80, "10.0.0.1"), "eth9"), "also an interface that just came");
+    assert!(comes(&packet(17, 514, "192.0.2.5"), "eth0"));
+    assert!(!comes(&packet(17, 514, "198.51.100.5"), "eth0"));
+    assert!(comes(&packet(6, 80, "10.0.0.1"), "lo"));
+    assert!(leaves(&packet(17, 53, "10.0.0.1"), "eth0"));
+    assert!(!leaves(&packet(6, 22, "10.0.0.1"), "eth0"));
+    assert!(leaves(&packet(6, 22, "10.0.0.1"), "cali0"), "a host reaches its workloads");
+    let translated = Packet {
+        before_nat: Some(("192.0.2.1".parse().unwrap(), 80)),
+        ..packet(6, 22, "10.0.0.1")
+    };
+    let mut on_the_way = OnTheWay {
+        packet: translated,
+        came_by: String::new(),
+        leaves_by: "lo".to_owned(),
+        mark: 0,
+    };
+    assert!(model.send("output", &mut on_the_way).is_accepted, "it is not known where it goes");
+    on_the_way.leaves_by = "eth0".to_owned();
+    assert!(!model.send("output-translated", &mut on_the_way).is_accepted);
+    assert_eq!(on_the_way.mark, 0, "nothing of it is left");
+}
