@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::selector::Selector;
 
-use super::texts::{TextId, Texts};
+use super::texts::Texts;
 use crate::input::Labels;
 use demands::Demands;
 use groups::{Groups, Pair};
@@ -35,8 +35,8 @@ pub(super) struct LabelIndex {
     groups: Groups,
     selectors: BTreeMap<SelectorId, Selector>,
     demands: Demands,
-    /// Labels that profiles give, by profile.
-    inherited: BTreeMap<TextId, Box<[Pair]>>,
+    /// The texts of the item that came last.
+    last: Vec<Pair>,
 }
 
 /// A group whose matches changed.
@@ -59,7 +59,7 @@ impl LabelIndex {
         labels: &Labels,
         profiles: &[String],
     ) -> Option<Box<[SelectorId]>> {
-        let key = groups::Key::acquire(&mut self.texts, labels, profiles);
+        let key = groups::Key::acquire(&mut self.texts, labels, profiles, &mut self.last);
         let before = self.groups.of(item);
         let group = match self.groups.find(&key) {
             Some(group) => {
@@ -140,27 +140,27 @@ impl LabelIndex {
     /// Gives a profile labels, or takes them away. Returns the groups that are not matched as
     /// before.
     pub(super) fn set_profile(&mut self, profile: &str, labels: &Labels) -> Vec<Shift> {
-        let is_known = self.texts.find(profile).is_some_and(|id| self.inherited.contains_key(&id));
-        if labels.is_empty() && !is_known {
-            return Vec::new();
-        }
         let id = self.texts.acquire(profile);
-        let pairs = groups::acquire_labels(&mut self.texts, labels);
-        let before = match pairs.is_empty() {
-            true => self.inherited.remove(&id),
-            false => self.inherited.insert(id, pairs),
+        let now = groups::acquire_labels(&mut self.texts, labels);
+        let mut shifts = Vec::new();
+        let unused = match *self.groups.inherited(id) == *now {
+            true => now,
+            false => {
+                // One use for as long as the profile gives labels.
+                if self.groups.inherited(id).is_empty() {
+                    self.texts.acquire(profile);
+                }
+                if now.is_empty() {
+                    self.texts.release(id);
+                }
+                let before = self.groups.inherit(id, now);
+                let concerned = self.groups.with_profile(id);
+                shifts.extend(concerned.into_iter().filter_map(|group| self.match_again(group)));
+                before
+            }
         };
-        let is_same = before.as_deref() == self.inherited.get(&id).map(|pairs| &**pairs);
-        let concerned = if is_same { Vec::new() } else { self.groups.with_profile(id) };
-        let shifts = concerned.into_iter().filter_map(|group| self.inherit(group)).collect();
-        // The texts of the old labels are in use as long as groups are indexed by them.
-        if let Some(before) = before {
-            groups::release_labels(&mut self.texts, &before);
-            self.texts.release(id);
-        }
-        if !self.inherited.contains_key(&id) {
-            self.texts.release(id);
-        }
+        groups::release_labels(&mut self.texts, &unused);
+        self.texts.release(id);
         shifts
     }
 
@@ -171,8 +171,7 @@ impl LabelIndex {
         !has_texts && self.selectors.is_empty() && self.groups.ids().next().is_none()
     }
 
-    fn inherit(&mut self, group: GroupId) -> Option<Shift> {
-        self.groups.set_labels(group, &self.inherited);
+    fn match_again(&mut self, group: GroupId) -> Option<Shift> {
         let now = self.selectors_for(group);
         let before = self.groups.replace_matches(group, now.clone());
         let without = |list: &[SelectorId], other: &[SelectorId]| -> Vec<SelectorId> {
@@ -184,7 +183,7 @@ impl LabelIndex {
     }
 
     fn found(&mut self, key: groups::Key) -> GroupId {
-        let group = self.groups.add(key, &self.inherited);
+        let group = self.groups.add(key);
         let matches = self.selectors_for(group);
         self.groups.replace_matches(group, matches);
         group
@@ -201,16 +200,16 @@ impl LabelIndex {
     }
 
     fn selectors_for(&self, group: GroupId) -> Box<[SelectorId]> {
-        let labels = self.groups.labels(group);
-        let mut ids: BTreeSet<SelectorId> = self.demands.candidates(labels).collect();
+        let candidates = self.groups.labels(group).flat_map(|it| self.demands.candidates(it));
+        let mut ids: BTreeSet<SelectorId> = candidates.chain(self.demands.free()).collect();
         ids.retain(|id| self.is_match(&self.selectors[id], group));
         ids.into_iter().collect()
     }
 
     fn is_match(&self, selector: &Selector, group: GroupId) -> bool {
-        let labels = self.groups.labels(group);
         selector.matches(|name| {
-            let label = labels.iter().find(|label| self.texts.text(label.0) == name)?;
+            let mut labels = self.groups.labels(group);
+            let label = labels.find(|label| self.texts.text(label.0) == name)?;
             Some(self.texts.text(label.1))
         })
     }

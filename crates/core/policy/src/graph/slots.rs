@@ -34,6 +34,11 @@ impl<T> Slots<T> {
         value.expect("a slot is freed once")
     }
 
+    /// The value of a slot that may not be in use.
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.values.get_mut(slot as usize)?.as_mut()
+    }
+
     /// The slots in use with their values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..).zip(&self.values).filter_map(|(slot, value)| Some((slot, value.as_ref()?)))

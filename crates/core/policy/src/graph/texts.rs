@@ -34,6 +34,17 @@ impl Texts {
         id
     }
 
+    /// The number of a text, which is in use once more, if it is `likely` without a search.
+    pub(super) fn acquire_like(&mut self, text: &str, likely: TextId) -> TextId {
+        match self.texts.get_mut(likely).filter(|it| *it.text == *text) {
+            Some(it) => {
+                it.n_uses += 1;
+                likely
+            }
+            None => self.acquire(text),
+        }
+    }
+
     /// One use has ended.
     pub(super) fn release(&mut self, id: TextId) {
         self.texts[id].n_uses -= 1;

@@ -59,11 +59,15 @@ impl Demands {
         }
     }
 
-    /// The selectors that could match these labels.
-    pub(super) fn candidates(&self, labels: &[Pair]) -> impl Iterator<Item = SelectorId> {
-        let by_value = labels.iter().filter_map(|label| self.by_value.get(label));
-        let by_label = labels.iter().filter_map(|(label, _)| self.by_label.get(label));
-        by_value.chain(by_label).flatten().chain(&self.free).copied()
+    /// The selectors that demand a label, or this value of it.
+    pub(super) fn candidates(&self, label: Pair) -> impl Iterator<Item = SelectorId> {
+        let by_value = self.by_value.get(&label).into_iter();
+        by_value.chain(self.by_label.get(&label.0)).flatten().copied()
+    }
+
+    /// The selectors that demand no label.
+    pub(super) fn free(&self) -> impl Iterator<Item = SelectorId> {
+        self.free.iter().copied()
     }
 
     /// The demand that the fewest other selectors are found by: labels meet few selectors when

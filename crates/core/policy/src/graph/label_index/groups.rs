@@ -24,6 +24,8 @@ pub(super) struct Groups {
     /// Groups by a hash of what their items have in common.
     by_key: BTreeSet<(u64, GroupId)>,
     by_profile: BTreeSet<(TextId, GroupId)>,
+    /// Labels that profiles give, by profile.
+    inherited: BTreeMap<TextId, Box<[Pair]>>,
     /// Groups by value, for the labels that selectors demand.
     by_label: BTreeMap<TextId, Indexed>,
     places: Vec<Place>,
@@ -39,10 +41,8 @@ struct Indexed {
 #[derive(Debug)]
 struct Group {
     key: Key,
-    /// The labels with those of the profiles; none if that adds nothing to their own.
-    labels: Option<Box<[Pair]>>,
-    matches: Box<[SelectorId]>,
     first: ItemId,
+    matches: Box<[SelectorId]>,
 }
 
 /// What the items of a group have in common.
@@ -51,7 +51,7 @@ pub(super) struct Key {
     /// Labels in order of their names, then profiles in their order with a number that no text has:
     /// one allocation for both.
     pairs: Box<[Pair]>,
-    n_labels: usize,
+    n_labels: u32,
 }
 
 /// Where an item is: its group, and its neighbours in the ring of the group's items.
@@ -65,14 +65,27 @@ struct Place {
 const NOWHERE: Place = Place { group: NONE, next: NONE, previous: NONE };
 
 impl Key {
-    /// Texts of the key are in use until it is released.
-    pub(super) fn acquire(texts: &mut Texts, labels: &Labels, profiles: &[String]) -> Self {
+    /// Texts of the key are in use until it is released. `last` has the numbers of the key before,
+    /// which mostly has the same texts in the same places.
+    pub(super) fn acquire(
+        texts: &mut Texts,
+        labels: &Labels,
+        profiles: &[String],
+        last: &mut Vec<Pair>,
+    ) -> Self {
         let mut pairs = Vec::with_capacity(labels.len() + profiles.len());
+        let mut likely = last.iter().copied().chain(iter::repeat((NONE, NONE)));
         for (name, value) in labels {
-            pairs.push((texts.acquire(name), texts.acquire(value)));
+            let (like_name, like_value) = likely.next().unwrap_or((NONE, NONE));
+            pairs
+                .push((texts.acquire_like(name, like_name), texts.acquire_like(value, like_value)));
         }
-        pairs.extend(profiles.iter().map(|profile| (texts.acquire(profile), NONE)));
-        Self { pairs: pairs.into(), n_labels: labels.len() }
+        for (profile, (like, _)) in profiles.iter().zip(likely) {
+            pairs.push((texts.acquire_like(profile, like), NONE));
+        }
+        last.clone_from(&pairs);
+        let n_labels = u32::try_from(labels.len()).expect("memory ends before the numbers do");
+        Self { pairs: pairs.into(), n_labels }
     }
 
     pub(super) fn release(self, texts: &mut Texts) {
@@ -83,11 +96,11 @@ impl Key {
     }
 
     fn labels(&self) -> &[Pair] {
-        &self.pairs[..self.n_labels]
+        &self.pairs[..self.n_labels as usize]
     }
 
     fn profiles(&self) -> impl Iterator<Item = TextId> {
-        self.pairs[self.n_labels..].iter().map(|(profile, _)| *profile)
+        self.pairs[self.n_labels as usize..].iter().map(|(profile, _)| *profile)
     }
 
     fn hash(&self) -> u64 {
@@ -119,14 +132,12 @@ impl Groups {
     }
 
     /// A new group; its matches are left open.
-    pub(super) fn add(&mut self, key: Key, inherited: &BTreeMap<TextId, Box<[Pair]>>) -> GroupId {
+    pub(super) fn add(&mut self, key: Key) -> GroupId {
         let hash = key.hash();
-        let profiles: Vec<TextId> = key.profiles().collect();
-        let group = Group { key, labels: None, matches: Box::default(), first: NONE };
-        let id = self.groups.insert(group);
+        let id = self.groups.insert(Group { key, first: NONE, matches: Box::default() });
         self.by_key.insert((hash, id));
-        self.by_profile.extend(profiles.into_iter().map(|profile| (profile, id)));
-        self.groups[id].labels = self.all_labels(id, inherited);
+        let profiles = self.groups[id].key.profiles();
+        self.by_profile.extend(profiles.map(|profile| (profile, id)));
         self.index(id, true);
         id
     }
@@ -142,40 +153,33 @@ impl Groups {
         group.key.release(texts);
     }
 
-    /// Gives a group the labels that it inherits now.
-    pub(super) fn set_labels(&mut self, id: GroupId, inherited: &BTreeMap<TextId, Box<[Pair]>>) {
-        self.index(id, false);
-        self.groups[id].labels = self.all_labels(id, inherited);
-        self.index(id, true);
-    }
-
-    fn all_labels(
-        &self,
-        id: GroupId,
-        inherited: &BTreeMap<TextId, Box<[Pair]>>,
-    ) -> Option<Box<[Pair]>> {
-        let key = &self.groups[id].key;
-        let mut labels: Vec<Pair> = Vec::new();
-        for pair in key.profiles().filter_map(|profile| inherited.get(&profile)).flatten() {
-            let is_named = |labels: &[Pair]| labels.iter().any(|(name, _)| *name == pair.0);
-            if !is_named(key.labels()) && !is_named(&labels) {
-                labels.push(*pair);
-            }
-        }
-        let adds = !labels.is_empty();
-        adds.then(|| key.labels().iter().copied().chain(labels).collect())
-    }
-
+    /// Adds a group to the index by labels, or takes it out.
     fn index(&mut self, id: GroupId, is_new: bool) {
-        let group = &self.groups[id];
-        for (name, value) in group.labels() {
-            if let Some(indexed) = self.by_label.get_mut(name) {
+        for (name, value) in self.groups[id].labels(&self.inherited) {
+            if let Some(indexed) = self.by_label.get_mut(&name) {
                 match is_new {
-                    true => indexed.groups.insert((*value, id)),
-                    false => indexed.groups.remove(&(*value, id)),
+                    true => indexed.groups.insert((value, id)),
+                    false => indexed.groups.remove(&(value, id)),
                 };
             }
         }
+    }
+
+    /// The labels that a profile gives.
+    pub(super) fn inherited(&self, profile: TextId) -> &[Pair] {
+        self.inherited.get(&profile).map_or(&[], |labels| labels)
+    }
+
+    /// Lets a profile give other labels. Returns those that it gave before.
+    pub(super) fn inherit(&mut self, profile: TextId, labels: Box<[Pair]>) -> Box<[Pair]> {
+        let concerned = self.with_profile(profile);
+        concerned.iter().for_each(|group| self.index(*group, false));
+        let before = match labels.is_empty() {
+            true => self.inherited.remove(&profile),
+            false => self.inherited.insert(profile, labels),
+        };
+        concerned.iter().for_each(|group| self.index(*group, true));
+        before.unwrap_or_default()
     }
 
     pub(super) fn with_profile(&self, profile: TextId) -> Vec<GroupId> {
@@ -186,9 +190,9 @@ impl Groups {
         self.groups.iter().map(|(id, _)| id)
     }
 
-    /// Its labels with the inherited ones, in no order.
-    pub(super) fn labels(&self, id: GroupId) -> &[Pair] {
-        self.groups[id].labels()
+    /// Its labels, and then those that it inherits. Of several with one name the first counts.
+    pub(super) fn labels(&self, id: GroupId) -> impl Iterator<Item = Pair> {
+        self.groups[id].labels(&self.inherited)
     }
 
     pub(super) fn matches(&self, id: GroupId) -> &[SelectorId] {
@@ -273,9 +277,9 @@ impl Groups {
             indexed.groups = self
                 .groups
                 .iter()
-                .filter_map(|(id, group)| {
-                    let (_, value) = group.labels().iter().find(|label| label.0 == name)?;
-                    Some((*value, id))
+                .flat_map(|(id, group)| {
+                    let same = group.labels(&self.inherited).filter(|label| label.0 == name);
+                    same.map(move |(_, value)| (value, id))
                 })
                 .collect();
         }
@@ -301,7 +305,7 @@ impl Groups {
             let index = texts.find(label).and_then(|name| self.by_label.get(&name));
             let Some(index) = index.filter(|_| restriction.must_be_present) else { continue };
             let limit = fewest.as_ref().map_or(usize::MAX, Vec::len);
-            let found: Vec<GroupId> = match &restriction.one_of {
+            let mut found: Vec<GroupId> = match &restriction.one_of {
                 Some(values) => {
                     let values = values.iter().filter_map(|value| texts.find(value));
                     let ranges = values.map(|it| index.groups.range((it, 0)..=(it, NONE)));
@@ -310,6 +314,9 @@ impl Groups {
                 None => index.groups.iter().take(limit).map(|(_, group)| *group).collect(),
             };
             if found.len() < limit {
+                // A group that inherits another value than its own is found by both.
+                found.sort_unstable();
+                found.dedup();
                 fewest = Some(found);
             }
         }
@@ -318,8 +325,12 @@ impl Groups {
 }
 
 impl Group {
-    fn labels(&self) -> &[Pair] {
-        self.labels.as_deref().unwrap_or(self.key.labels())
+    fn labels<'a>(
+        &'a self,
+        inherited: &'a BTreeMap<TextId, Box<[Pair]>>,
+    ) -> impl Iterator<Item = Pair> + 'a {
+        let of_profiles = self.key.profiles().filter_map(|profile| inherited.get(&profile));
+        self.key.labels().iter().chain(of_profiles.flatten()).copied()
     }
 }
 
