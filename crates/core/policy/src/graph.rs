@@ -27,9 +27,9 @@ use crate::input::{Change, Key, Labels, Profile};
 use crate::intent::{Directions, Dirty, Intent};
 use crate::scan::{Scanned, scan_policy};
 use items::{Item, Items, Kind};
-use label_index::{GroupId, ItemId, LabelIndex};
-use locals::{Endpoint, Locals};
-use policies::Policies;
+use label_index::{ItemId, LabelIndex};
+use locals::{Endpoint, Local, Locals};
+use policies::{Policies, PolicySlot};
 use profiles::Profiles;
 use resolve::Resolved;
 use sets::{SetSlot, Sets};
@@ -210,26 +210,26 @@ impl Graph {
             let policies = &self.policies;
             self.locals.touch_if(|policy| tiers.contains(&policies.get(policy).tier));
         }
-        let mut resolved: BTreeMap<Option<GroupId>, Resolved> = BTreeMap::new();
-        for id in mem::take(&mut self.locals.dirty) {
+        let ids = mem::take(&mut self.locals.dirty);
+        // Endpoints with other labels often have the same policies.
+        let mut resolved: BTreeMap<&[PolicySlot], Resolved> = BTreeMap::new();
+        for id in ids {
+            let selecting = self.locals.index.matches(id);
             let resolved = resolved
-                .entry(self.locals.index.group(id))
-                .or_insert_with(|| Resolved::new(self.locals.index.matches(id), &self.policies));
-            let local = self.locals.get(id);
-            let key = local.key.clone();
-            match &local.endpoint {
+                .entry(selecting)
+                .or_insert_with(|| Resolved::new(selecting, &self.policies));
+            let Local { key, endpoint } = self.locals.get(id);
+            match endpoint {
                 Endpoint::Workload(workload) => {
-                    let workload = resolved.workload(workload);
-                    if self.intent.workloads.get(&key) != Some(&workload) {
-                        self.intent.workloads.insert(key.clone(), workload);
-                        dirty.workloads.insert(key);
+                    let shown = entry(&mut self.intent.workloads, key);
+                    if resolved.show_workload(workload, shown.0) | shown.1 {
+                        dirty.workloads.insert(key.clone());
                     }
                 }
                 Endpoint::Host(host) => {
-                    let host = resolved.host(host);
-                    if self.intent.hosts.get(&key) != Some(&host) {
-                        self.intent.hosts.insert(key.clone(), host);
-                        dirty.hosts.insert(key);
+                    let shown = entry(&mut self.intent.hosts, key);
+                    if resolved.show_host(host, shown.0) | shown.1 {
+                        dirty.hosts.insert(key.clone());
                     }
                 }
             }
@@ -283,4 +283,10 @@ fn show<K: Clone + Ord>(
         None => shown.remove(key),
     };
     true
+}
+
+/// What is shown under a key, and whether that is new.
+fn entry<'a, V: Default>(shown: &'a mut BTreeMap<Key, V>, key: &Key) -> (&'a mut V, bool) {
+    let is_new = !shown.contains_key(key);
+    (shown.entry(key.clone()).or_default(), is_new)
 }

@@ -29,35 +29,40 @@ impl TierOrder {
 }
 
 /// The place of a policy in its tier.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PolicyOrder {
     place: Place,
+    /// The text `name/namespace/kind`, which Calico compares byte by byte: `a-b` comes before `a`.
+    tie: Box<str>,
     id: PolicyId,
 }
 
 impl PolicyOrder {
     /// The place of a policy with this `order`.
     pub fn new(order: Option<f64>, id: PolicyId) -> Self {
-        Self { place: Place::new(order), id }
+        let tie = [&id.name, "/", &id.namespace, "/", id.kind.name()].concat();
+        Self { place: Place::new(order), tie: tie.into(), id }
     }
 
     /// Which policy.
     pub fn id(&self) -> &PolicyId {
         &self.id
     }
-
-    /// The text `name/namespace/kind`, which Calico compares byte by byte: `a-b` comes before `a`.
-    fn tie(&self) -> impl Iterator<Item = u8> + '_ {
-        let parts = [&self.id.name, "/", &self.id.namespace, "/", self.id.kind.name()];
-        parts.into_iter().flat_map(str::bytes)
-    }
 }
 
 impl Ord for PolicyOrder {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.place.cmp(&other.place).then_with(|| self.tie().cmp(other.tie()))
+        self.place.cmp(&other.place).then_with(|| self.tie.cmp(&other.tie))
     }
 }
+
+impl PartialEq for PolicyOrder {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for PolicyOrder {}
 
 impl PartialOrd for PolicyOrder {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {

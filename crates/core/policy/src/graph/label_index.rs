@@ -101,11 +101,6 @@ impl LabelIndex {
         self.groups.ids()
     }
 
-    /// The group of an item.
-    pub(super) fn group(&self, item: ItemId) -> Option<GroupId> {
-        self.groups.of(item)
-    }
-
     /// Adds a selector under a number that is not in use. Returns the groups that match it.
     pub(super) fn add_selector(&mut self, id: SelectorId, selector: Selector) -> Vec<GroupId> {
         self.demands.add(id, &selector, &mut self.texts);

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::policies::{Entry, Policies, PolicySlot, TierEntry};
-use crate::input::{Policy, Stage};
+use crate::input::{self, Policy, PolicyId, Stage};
 use crate::intent::{Host, TierInForce, Workload};
 use crate::verdict::End;
 
@@ -70,27 +70,61 @@ impl Resolved {
         self.untracked.extend(list(End::Pass, |it| it.stage == Stage::Untracked));
     }
 
-    /// What a workload with these lists is shown as.
-    pub(super) fn workload(&self, workload: &crate::input::Workload) -> Workload {
-        Workload {
-            interface: workload.interface.clone(),
-            addresses: workload.addresses.clone(),
-            allowed_sources: workload.allowed_sources.clone(),
-            tiers: self.normal.clone(),
-            profiles: workload.profiles.clone(),
-        }
+    /// Shows a workload with these lists; whether that is a difference.
+    pub(super) fn show_workload(&self, workload: &input::Workload, shown: &mut Workload) -> bool {
+        // Not `||`: each has to be done.
+        set(&mut shown.interface, &workload.interface)
+            | set(&mut shown.addresses, &workload.addresses)
+            | set(&mut shown.allowed_sources, &workload.allowed_sources)
+            | set(&mut shown.profiles, &workload.profiles)
+            | set_tiers(&mut shown.tiers, &self.normal)
     }
 
-    /// What a host's interface with these lists is shown as.
-    pub(super) fn host(&self, host: &crate::input::Host) -> Host {
-        Host {
-            interface: host.interface.clone(),
-            addresses: host.addresses.clone(),
-            tiers: self.normal.clone(),
-            forward: self.forward.clone(),
-            pre_dnat: self.pre_dnat.clone(),
-            untracked: self.untracked.clone(),
-            profiles: host.profiles.clone(),
-        }
+    /// Shows a host's interface with these lists; whether that is a difference.
+    pub(super) fn show_host(&self, host: &input::Host, shown: &mut Host) -> bool {
+        set(&mut shown.interface, &host.interface)
+            | set(&mut shown.addresses, &host.addresses)
+            | set(&mut shown.profiles, &host.profiles)
+            | set_tiers(&mut shown.tiers, &self.normal)
+            | set_tiers(&mut shown.forward, &self.forward)
+            | set_tiers(&mut shown.pre_dnat, &self.pre_dnat)
+            | set_tiers(&mut shown.untracked, &self.untracked)
     }
+}
+
+fn set<T: Clone + PartialEq>(shown: &mut T, now: &T) -> bool {
+    let is_new = shown != now;
+    if is_new {
+        *shown = now.clone();
+    }
+    is_new
+}
+
+fn set_tiers(shown: &mut Vec<TierInForce>, now: &[TierInForce]) -> bool {
+    let is_same = |(shown, now): (&TierInForce, &TierInForce)| shown.name == now.name;
+    if shown.len() != now.len() || !shown.iter().zip(now).all(is_same) {
+        *shown = now.to_vec();
+        return true;
+    }
+    let mut is_new = false;
+    for (shown, now) in shown.iter_mut().zip(now) {
+        is_new |= set(&mut shown.end, &now.end);
+        is_new |= set_policies(&mut shown.ingress, &now.ingress);
+        is_new |= set_policies(&mut shown.egress, &now.egress);
+    }
+    is_new
+}
+
+/// Replaces only what differs: of a thousand policies one may be new.
+fn set_policies(shown: &mut Vec<PolicyId>, now: &[PolicyId]) -> bool {
+    let n_first = shown.iter().zip(now).take_while(|(shown, now)| shown == now).count();
+    let (old, new) = (&shown[n_first..], &now[n_first..]);
+    if old.is_empty() && new.is_empty() {
+        return false;
+    }
+    let from_end = old.iter().rev().zip(new.iter().rev());
+    let n_last = from_end.take_while(|(shown, now)| shown == now).count();
+    let new = new[..new.len() - n_last].iter().cloned();
+    shown.splice(n_first..shown.len() - n_last, new);
+    true
 }

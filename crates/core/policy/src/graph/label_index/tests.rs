@@ -65,7 +65,7 @@ fn a_group_meets_only_selectors_that_demand_what_it_has() {
     }
     index.add_selector(100, selector("has(app)"));
     index.add_selector(101, selector("app != 'app-1'"));
-    let group = index.group(3).unwrap();
+    let group = index.groups.of(3).unwrap();
     let labels = index.groups.labels(group);
     let met: BTreeSet<_> = labels.flat_map(|label| index.demands.candidates(label)).collect();
     assert!(met.is_superset(&BTreeSet::from([3, 100])));
