@@ -5,6 +5,8 @@
 //! service accounts reach endpoints through their profiles, under prefixes of their own. The texts
 //! of selectors come out as in Calico, because they name sets that other programs see.
 
+mod rules;
+
 use std::sync::Arc;
 
 use api::Kind;
@@ -16,10 +18,10 @@ use net::Cidr;
 
 use crate::input::{
     Change, Entity, Host, Key, Labels, NamedPort, NetworkSet, Policy, PolicyId, PolicyKind,
-    Profile, Rule, Service, Stage, Tier, Workload,
+    Profile, Rule, Stage, Tier, Workload,
 };
-use crate::rule::Icmp;
 use crate::verdict::End;
+use rules::rules;
 
 /// The label with the name of the namespace.
 const NAMESPACE: &str = "projectcalico.org/namespace";
@@ -35,13 +37,24 @@ const NAMESPACE_PROFILE: &str = "kns.";
 /// The profile that allows everything. It exists without being stored.
 pub const DEFAULT_ALLOW: &str = "projectcalico-default-allow";
 
-/// What cannot be used although each of its fields can be read: what is wrong, in plain words.
+/// What cannot be used although each of its fields can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unusable(pub String);
+pub struct Unusable {
+    /// The field, in the object or in the rule.
+    pub field: &'static str,
+    /// What is wrong with it, in plain words.
+    pub message: String,
+}
+
+impl Unusable {
+    fn new(field: &'static str, message: impl Into<String>) -> Self {
+        Self { field, message: message.into() }
+    }
+}
 
 impl std::fmt::Display for Unusable {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(&self.0)
+        write!(formatter, "{}: {}", self.field, self.message)
     }
 }
 
@@ -49,7 +62,7 @@ impl std::error::Error for Unusable {}
 
 impl From<SyntaxError> for Unusable {
     fn from(error: SyntaxError) -> Self {
-        Self(format!("a selector with its scope: {error}"))
+        Self::new("selector", format!("with its scope it cannot be read: {error}"))
     }
 }
 
@@ -89,6 +102,19 @@ pub fn convert(key: &ResourceKey, resource: Option<&Resource>) -> Result<Option<
         }
         _ => return Ok(None),
     }))
+}
+
+/// Whether all rules of a policy or profile mean something; if not, the field that does not.
+pub(crate) fn has_meaning(resource: &Resource) -> Result<()> {
+    let (ingress, egress) = match resource {
+        Resource::GlobalNetworkPolicy(object)
+        | Resource::NetworkPolicy(object)
+        | Resource::StagedGlobalNetworkPolicy(object)
+        | Resource::StagedNetworkPolicy(object) => (&object.spec.ingress, &object.spec.egress),
+        Resource::Profile(object) => (&object.spec.ingress, &object.spec.egress),
+        _ => return Ok(()),
+    };
+    rules(ingress, "").and(rules(egress, "")).map(drop)
 }
 
 /// The profile that allows everything, which exists without being stored.
@@ -147,15 +173,15 @@ fn workload(
 ) -> Result<Option<Workload>> {
     // Whose it is, is what it is stored under, whatever it says of itself.
     let Ok(parts) = old_workload_endpoint(&key.namespace, &key.name) else {
-        let what = "is not node-orchestrator-workload-endpoint";
-        return Err(Unusable(format!("metadata.name: {:?} {what}", key.name)));
+        let what = format!("{:?} is not node-orchestrator-workload-endpoint", key.name);
+        return Err(Unusable::new("metadata.name", what));
     };
     let spec = &object.spec;
     if spec.ip_networks.is_empty() {
         return Ok(None);
     }
     if spec.interface_name.is_empty() {
-        return Err(Unusable("spec.interfaceName: there must be one".to_owned()));
+        return Err(Unusable::new("spec.interfaceName", "there must be one"));
     }
     // A workload cannot claim to be of another namespace or service account.
     let is_its_own =
@@ -185,7 +211,7 @@ fn workload(
 fn host(object: &Object<resource::HostEndpoint>) -> Result<Host> {
     let spec = &object.spec;
     if spec.node.is_empty() {
-        return Err(Unusable("spec.node: there must be one".to_owned()));
+        return Err(Unusable::new("spec.node", "there must be one"));
     }
     let port = |port: &resource::EndpointPort| NamedPort {
         name: port.name.clone(),
@@ -295,70 +321,6 @@ fn with_all_meaning(label: &str, selector: &Selector) -> Result<Selector> {
         false => Ok(selector.clone()),
     }
 }
-
-fn rules(rules: &[resource::Rule], namespace: &str) -> Result<Vec<Rule>> {
-    rules.iter().map(|it| rule(it, namespace)).collect()
-}
-
-fn rule(rule: &resource::Rule, namespace: &str) -> Result<Rule> {
-    Ok(Rule {
-        action: rule.action,
-        is_ipv4: rule.ip_version.map(|version| version == 4),
-        protocol: rule.protocol.as_ref().map(net::Protocol::to_backend),
-        not_protocol: rule.not_protocol.as_ref().map(net::Protocol::to_backend),
-        icmp: icmp(rule.icmp)?,
-        not_icmp: icmp(rule.not_icmp)?,
-        source: entity(&rule.source, namespace)?,
-        destination: entity(&rule.destination, namespace)?,
-    })
-}
-
-fn icmp(icmp: Option<resource::Icmp>) -> Result<Option<Icmp>> {
-    match icmp.map(|icmp| (icmp.kind, icmp.code)) {
-        None | Some((None, None)) => Ok(None),
-        Some((Some(kind), code)) => Ok(Some(Icmp { kind, code })),
-        Some((None, Some(_))) => Err(Unusable("an ICMP code without its type".to_owned())),
-    }
-}
-
-fn entity(entity: &resource::Entity, namespace: &str) -> Result<Entity> {
-    let service = entity.services.as_ref().filter(|service| !service.name.is_empty());
-    Ok(Entity {
-        nets: masked(&entity.nets),
-        not_nets: masked(&entity.not_nets),
-        selector: peers(entity, namespace)?,
-        not_selector: entity.not_selector.clone(),
-        service: service
-            .map(|it| Service { namespace: it.namespace.clone(), name: it.name.clone() }),
-        ports: entity.ports.clone(),
-        not_ports: entity.not_ports.clone(),
-    })
-}
-
-/// One selector for all that a rule says of a peer's labels, namespace and service account.
-fn peers(entity: &resource::Entity, namespace: &str) -> Result<Option<Selector>> {
-    let accounts = entity.service_accounts.as_ref().and_then(|accounts| {
-        let labelled = accounts.selector.as_ref();
-        let labelled = labelled.map(|selector| selector.prefixed(OF_SERVICE_ACCOUNT));
-        let names = accounts.names.iter().map(String::as_str);
-        let named = (!accounts.names.is_empty()).then(|| Selector::is_in(SERVICE_ACCOUNT, names));
-        both(labelled, named)
-    });
-    let selector = both(accounts, entity.selector.clone());
-    let scope = match &entity.namespace_selector {
-        Some(namespaces) => {
-            let text = namespaces.prefixed(OF_NAMESPACE).canonical().replace("all()", HAS);
-            Some(text.replace("global()", HAS_NOT).parse()?)
-        }
-        None if selector.is_none() && entity.not_selector.is_none() => None,
-        None => (!namespace.is_empty()).then(|| Selector::equals(NAMESPACE, namespace)),
-    };
-    Ok(both(scope, selector))
-}
-
-/// What `all()` means of namespaces in a rule, and `global()`, as texts in the text of a selector.
-const HAS: &str = "has(projectcalico.org/namespace)";
-const HAS_NOT: &str = "!has(projectcalico.org/namespace)";
 
 #[cfg(test)]
 mod tests;

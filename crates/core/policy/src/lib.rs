@@ -21,6 +21,7 @@ pub mod reference;
 pub mod render;
 mod rule;
 mod rule_name;
+pub mod salvage;
 pub mod scan;
 mod set;
 mod verdict;
