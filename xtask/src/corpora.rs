@@ -3,6 +3,7 @@
 //! A topic is a folder of rows. Each row passes, fails, or belongs to a class of
 //! deliberate differences: a named predicate whose reason is in `docs/differences.md`.
 
+mod calc;
 mod calc_units;
 mod client;
 pub(crate) mod cni;
@@ -12,6 +13,7 @@ mod etcd_dump;
 mod etcd_dump_get;
 mod felix;
 mod felix_config;
+mod felix_stream;
 mod ipam;
 mod ipam_bad;
 mod keys;
@@ -84,7 +86,9 @@ const TOPICS: &[(&str, &[Runner])] = &[
     ("ipam", &[ipam::run]),
     ("ipam-bad", &[ipam_bad::run]),
     ("cni", &[cni::run]),
+    ("calc", &[calc::run]),
     ("calc-units", &[calc_units::run]),
+    ("felix-stream", &[felix_stream::run]),
     ("verdicts", &[verdicts::run]),
 ];
 

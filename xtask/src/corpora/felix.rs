@@ -21,6 +21,7 @@ use policy::Cluster;
 use policy::convert::convert;
 use policy::input::{Change, Labels, PolicyId, Rule, Workload};
 use policy::intent::Intent;
+use policy::salvage::salvage;
 use serde_json::Value;
 
 pub(super) use recorded::{has_any, read_seen, recorded};
@@ -77,7 +78,8 @@ impl Filled {
             Ok(change) => self.cluster.absorb(change.context("a kind that is none")?),
             Err(_) => {
                 self.refused.insert(path.to_owned(), Refused::of(&gone));
-                self.cluster.absorb(gone);
+                let left = raw.and_then(|raw| left_of(&key, raw)).unwrap_or(gone);
+                self.cluster.absorb(left);
             }
         }
         Ok(())
@@ -112,10 +114,10 @@ impl Filled {
         (cluster, workloads.map(|(key, it)| (felix_name(&key), it)).collect())
     }
 
-    /// This without what the other refused to take.
-    pub(super) fn without(&self, other: &Self) -> Self {
+    /// The cluster without what was refused here or there.
+    pub(super) fn without(&self, refused: &BTreeMap<String, Refused>) -> Self {
         let mut left = Self { cluster: self.cluster.clone(), ..Self::default() };
-        for refused in other.refused.values() {
+        for refused in refused.values() {
             match refused {
                 Refused::Workload(name) => drop(left.cluster.workloads.remove(name)),
                 Refused::Host(name) => drop(left.cluster.hosts.remove(name)),
@@ -167,11 +169,19 @@ fn read_stored(key: &ResourceKey, raw: &[u8], reading: Reading) -> Result<Resour
     resource.map_err(|problems| format!("{problems:?}"))
 }
 
+/// What is left of an object that is refused.
+fn left_of(key: &ResourceKey, raw: &[u8]) -> Option<Change> {
+    let ResourceKind::Api(kind) = key.kind else { return None };
+    let left = salvage(kind, &text::json::parse(raw).ok()?)?;
+    convert(key, Some(&left)).ok()?
+}
+
 /// `namespace/node-orchestrator-workload-endpoint` as `orchestrator/namespace/workload/endpoint`.
-/// What is no such name has Felix's form already.
+/// What has more parts has Felix's form already.
 fn felix_name(key: &str) -> String {
     let parts = key
         .split_once('/')
+        .filter(|(_, name)| !name.contains('/'))
         .and_then(|(namespace, name)| old_workload_endpoint(namespace, name).ok());
     match parts {
         Some(it) => format!("{}/{}/{}", it.orchestrator, it.workload, it.endpoint),

@@ -1,5 +1,7 @@
 //! Verdicts: which packets policies let through, and which rules were met on the way.
 
+mod endpoints;
+
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -20,6 +22,7 @@ pub(crate) fn run(dir: &Path) -> anyhow::Result<Vec<Row>> {
         let outcome = check(&case).with_context(|| name.clone())?;
         all.push(Row { name, outcome });
     }
+    all.extend(endpoints::run(dir)?);
     Ok(all)
 }
 

@@ -28,18 +28,23 @@ pub(in crate::corpora) fn has_any(expect: &Value, parts: &[&str]) -> bool {
     })
 }
 
-/// The intent that was recorded, without what we refuse to take; and how the policies in it say
-/// they are, compared with those we have.
+/// Reads what was recorded. What it says of policies beside their rules must hold for ours.
 pub(in crate::corpora) fn recorded(expect: &Value, filled: &Filled) -> anyhow::Result<Intent> {
     let refused = filled.refused.values().collect::<Vec<_>>();
     let mut intent = Intent::default();
     for entry in list(&expect["policies"]) {
         let id = read_id(&entry["id"])?;
-        if refused.contains(&&Refused::Policy(id.clone())) {
-            continue;
+        // Of what we refuse the rules may be such that nobody can read them.
+        let is_refused = refused.contains(&&Refused::Policy(id.clone()));
+        let directions = match read_directions(&entry["policy"]) {
+            Ok(directions) => directions,
+            Err(_) if is_refused => Directions::default(),
+            Err(error) => return Err(error),
+        };
+        if !is_refused {
+            check_policy(&id, &entry["policy"], filled)?;
         }
-        check_policy(&id, &entry["policy"], filled)?;
-        intent.policies.insert(id, Arc::new(read_directions(&entry["policy"])?));
+        intent.policies.insert(id, Arc::new(directions));
     }
     for entry in list(&expect["profiles"]) {
         let name = entry["id"]["name"].as_str().context("a profile's name")?.to_owned();
@@ -48,15 +53,11 @@ pub(in crate::corpora) fn recorded(expect: &Value, filled: &Filled) -> anyhow::R
     for entry in list(&expect["workload_endpoints"]) {
         let part = |part: &str| entry["id"][part].as_str().unwrap_or_default();
         let name = [part("orchestrator_id"), part("workload_id"), part("endpoint_id")].join("/");
-        if !refused.contains(&&Refused::Workload(name.clone())) {
-            intent.workloads.insert(name, read_workload(&entry["endpoint"], &refused)?);
-        }
+        intent.workloads.insert(name, read_workload(&entry["endpoint"])?);
     }
     for entry in list(&expect["host_endpoints"]) {
         let name = entry["id"]["endpoint_id"].as_str().context("a host's name")?.to_owned();
-        if !refused.contains(&&Refused::Host(name.clone())) {
-            intent.hosts.insert(name, read_host(&entry["endpoint"], &refused)?);
-        }
+        intent.hosts.insert(name, read_host(&entry["endpoint"])?);
     }
     for (id, set) in fields(&expect["ip_sets"]).filter(|(id, _)| *id != ISTIO) {
         intent.sets.insert(id.clone(), read_set(id, set)?);
@@ -69,7 +70,6 @@ fn read_id(value: &Value) -> anyhow::Result<PolicyId> {
     policy_id(part("kind"), part("namespace"), part("name"))
 }
 
-/// What Felix says of a policy beside its rules must hold for ours.
 fn check_policy(id: &PolicyId, value: &Value, filled: &Filled) -> anyhow::Result<()> {
     use policy::input::Stage;
     let Some(ours) = filled.cluster.policies.get(id) else { return Ok(()) };
@@ -112,25 +112,17 @@ fn is_read(field: &str) -> bool {
         || peers.contains(&of_peer)
 }
 
-fn read_tiers(value: &Value, refused: &[&Refused]) -> anyhow::Result<Vec<TierInForce>> {
-    let policies = |value: &Value| -> anyhow::Result<Vec<PolicyId>> {
-        let mut ids = list(value).map(read_id).collect::<anyhow::Result<Vec<_>>>()?;
-        ids.retain(|id| !refused.contains(&&Refused::Policy(id.clone())));
-        Ok(ids)
-    };
-    let mut tiers = Vec::new();
-    for tier in list(value) {
-        let read = TierInForce {
+fn read_tiers(value: &Value) -> anyhow::Result<Vec<TierInForce>> {
+    let policies = |value: &Value| list(value).map(read_id).collect::<anyhow::Result<Vec<_>>>();
+    let tier = |tier: &Value| {
+        Ok(TierInForce {
             name: tier["name"].as_str().unwrap_or_default().to_owned(),
             end: if tier["default_action"] == "Pass" { End::Pass } else { End::Deny },
             ingress: policies(&tier["ingress_policies"])?,
             egress: policies(&tier["egress_policies"])?,
-        };
-        if !read.ingress.is_empty() || !read.egress.is_empty() {
-            tiers.push(read);
-        }
-    }
-    Ok(tiers)
+        })
+    };
+    list(value).map(tier).collect()
 }
 
 fn parsed<T: std::str::FromStr>(values: [&Value; 2]) -> anyhow::Result<Vec<T>>
@@ -145,24 +137,24 @@ fn texts(value: &Value) -> Vec<String> {
     list(value).filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn read_workload(value: &Value, refused: &[&Refused]) -> anyhow::Result<Workload> {
+fn read_workload(value: &Value) -> anyhow::Result<Workload> {
     Ok(Workload {
         interface: value["name"].as_str().unwrap_or_default().to_owned(),
         addresses: parsed([&value["ipv4_nets"], &value["ipv6_nets"]])?,
         allowed_sources: parsed([&value["allow_spoofed_source_prefixes"], &Value::Null])?,
-        tiers: read_tiers(&value["tiers"], refused)?,
+        tiers: read_tiers(&value["tiers"])?,
         profiles: texts(&value["profile_ids"]),
     })
 }
 
-fn read_host(value: &Value, refused: &[&Refused]) -> anyhow::Result<Host> {
+fn read_host(value: &Value) -> anyhow::Result<Host> {
     Ok(Host {
         interface: value["name"].as_str().unwrap_or_default().to_owned(),
         addresses: parsed([&value["expected_ipv4_addrs"], &value["expected_ipv6_addrs"]])?,
-        tiers: read_tiers(&value["tiers"], refused)?,
-        forward: read_tiers(&value["forward_tiers"], refused)?,
-        pre_dnat: read_tiers(&value["pre_dnat_tiers"], refused)?,
-        untracked: read_tiers(&value["untracked_tiers"], refused)?,
+        tiers: read_tiers(&value["tiers"])?,
+        forward: read_tiers(&value["forward_tiers"])?,
+        pre_dnat: read_tiers(&value["pre_dnat_tiers"])?,
+        untracked: read_tiers(&value["untracked_tiers"])?,
         profiles: texts(&value["profile_ids"]),
     })
 }

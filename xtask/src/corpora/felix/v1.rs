@@ -207,7 +207,7 @@ fn deny() -> Rule {
 }
 
 fn read_rule(value: &Value) -> anyhow::Result<Rule> {
-    let action = match text(value, "action") {
+    let action = match text(value, "action").to_lowercase().as_str() {
         "allow" => Action::Allow,
         // Unit tests leave the action out, which no client stores; for them it is filled in, here
         // and in what was recorded.
