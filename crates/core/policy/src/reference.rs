@@ -63,7 +63,7 @@ pub fn intent(cluster: &Cluster, node: &str) -> Intent {
 }
 
 /// The rules in place of a profile that nobody has written.
-pub fn missing_profile() -> Directions {
+fn missing_profile() -> Directions {
     Directions { ingress: vec![Rule::all(Action::Deny)], egress: vec![Rule::all(Action::Deny)] }
 }
 
@@ -219,7 +219,7 @@ fn nets(cluster: &Cluster, selector: &Selector) -> Vec<Cidr> {
 }
 
 /// A network of all addresses as its two halves, because dataplanes have no place for length 0.
-pub fn halved(net: Cidr) -> Vec<Cidr> {
+fn halved(net: Cidr) -> Vec<Cidr> {
     if net.prefix_len() > 0 {
         return vec![net.masked()];
     }
