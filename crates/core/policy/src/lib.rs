@@ -10,6 +10,7 @@ extern crate self as policy;
 
 mod cluster;
 pub mod convert;
+mod endpoint;
 pub mod explain;
 pub mod graph;
 pub mod input;
@@ -19,14 +20,17 @@ pub mod order;
 mod packet;
 pub mod reference;
 pub mod render;
+pub mod review;
 mod rule;
 mod rule_name;
 pub mod salvage;
 pub mod scan;
 mod set;
+pub mod suggest;
 mod verdict;
 
 pub use cluster::Cluster;
+pub use endpoint::Endpoint;
 pub use packet::{Packet, protocol_number};
 pub use rule::{Icmp, Peer, Ports, Rule};
 pub use rule_name::{Place, RuleName, TEXT_LEN_MAX};

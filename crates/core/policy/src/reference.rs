@@ -165,7 +165,7 @@ fn local_host(host: &input::Host, tiers: &[Tier<'_>], selected: &BTreeSet<&Polic
 }
 
 /// What is in a set now.
-fn members(cluster: &Cluster, definition: &SetDefinition) -> BTreeSet<Member> {
+pub(crate) fn members(cluster: &Cluster, definition: &SetDefinition) -> BTreeSet<Member> {
     match definition {
         SetDefinition::Selector(selector) => {
             widest(nets(cluster, selector)).into_iter().map(Member::Net).collect()
