@@ -1,0 +1,14 @@
+//! Policy in the kernel: every packet does what the oracle says, and the rule that decides is the
+//! one that the oracle names.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "all of this is test code, but the lints know only test functions"
+)]
+
+mod harness;
+mod packet;
+mod probes;
+mod trace;
+mod world;
