@@ -7,8 +7,14 @@
     reason = "all of this is test code, but the lints know only test functions"
 )]
 
+mod conntrack;
+mod dataplane;
 mod harness;
+mod objects;
+mod oracle;
 mod packet;
 mod probes;
+mod random;
+mod semantics;
 mod trace;
 mod world;

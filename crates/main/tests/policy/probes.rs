@@ -142,13 +142,17 @@ pub(crate) struct Prober {
     pub(crate) world: World,
     tracer: Tracer,
     next: u32,
+    /// How many probes have arrived so far.
+    pub(crate) n_arrived: usize,
+    /// How many have not.
+    pub(crate) n_dropped: usize,
 }
 
 impl Prober {
     pub(crate) fn new(world: World) -> Self {
         stay_on_one_processor();
         let tracer = Tracer::new(&world.node);
-        Self { world, tracer, next: 1 }
+        Self { world, tracer, next: 1, n_arrived: 0, n_dropped: 0 }
     }
 
     pub(crate) fn end(&self, place: Place) -> &End {
@@ -161,7 +165,12 @@ impl Prober {
 
     /// Sends all of them, and says what became of each.
     pub(crate) fn send(&mut self, probes: &[Probe]) -> Vec<Fate> {
-        probes.chunks(BATCH).flat_map(|batch| self.send_batch(batch)).collect()
+        let fates: Vec<Fate> =
+            probes.chunks(BATCH).flat_map(|batch| self.send_batch(batch)).collect();
+        let n_arrived = fates.iter().filter(|fate| fate.arrived).count();
+        self.n_arrived += n_arrived;
+        self.n_dropped += fates.len() - n_arrived;
+        fates
     }
 
     fn send_batch(&mut self, probes: &[Probe]) -> Vec<Fate> {

@@ -1,0 +1,107 @@
+//! The node's ruleset: what the renderer makes of an intent, committed in the node's namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernel::Netns;
+use kernel::nft::Nft;
+use nft::{TableFamily, TableId};
+use policy::IpSet;
+use policy::intent::{Dirty, Intent, SetChange};
+use policy::render::{EndpointToHost, Renderer, Settings, Surroundings};
+
+use crate::trace::Step;
+
+/// What stands in the kernel.
+pub(crate) struct Dataplane {
+    nft: Nft,
+    renderer: Renderer,
+    surroundings: Surroundings,
+    /// What the kernel carries out.
+    pub(crate) intent: Intent,
+    /// The comments of our rules.
+    comments: BTreeMap<u64, String>,
+}
+
+/// Policy alone decides about packets to the node.
+pub(crate) fn settings() -> Settings {
+    Settings { endpoint_to_host: EndpointToHost::Accept, ..Settings::default() }
+}
+
+impl Dataplane {
+    pub(crate) fn new(node: &Netns, settings: Settings) -> Self {
+        Self {
+            nft: Nft::in_netns(node).unwrap(),
+            renderer: Renderer::new(settings),
+            surroundings: Surroundings::default(),
+            intent: Intent::default(),
+            comments: BTreeMap::new(),
+        }
+    }
+
+    /// Everything anew.
+    pub(crate) fn install(&mut self, intent: Intent) {
+        let change = self.renderer.install(&intent, &self.surroundings);
+        self.commit(change, intent);
+    }
+
+    /// From what stands to another intent.
+    pub(crate) fn update(&mut self, intent: Intent, dirty: &Dirty) {
+        let change = self.renderer.update(&intent, dirty, &self.surroundings);
+        self.commit(change, intent);
+    }
+
+    fn commit(&mut self, change: policy::render::Change, intent: Intent) {
+        assert!(change.refused.is_empty(), "{:?}", change.refused);
+        self.nft.commit(&change.batch).unwrap_or_else(|error| panic!("{error}"));
+        self.renderer.committed(change);
+        self.intent = intent;
+        self.comments.clear();
+    }
+
+    /// The names of the rules that a packet met, each once in a row.
+    pub(crate) fn names(&mut self, trace: &[Step]) -> Vec<String> {
+        let table = TableId::new(TableFamily::Inet, "margay");
+        if self.comments.is_empty() {
+            for listed in self.nft.rules(Some(&table)).unwrap() {
+                self.comments.extend(listed.rule.comment.map(|it| (listed.handle, it)));
+            }
+        }
+        let ours = trace.iter().filter(|step| step.table == table.name);
+        let comments = ours.filter_map(|step| self.comments.get(&step.rule?));
+        let is_of_policy = |it: &&String| {
+            let rest = it.strip_prefix("i:").or_else(|| it.strip_prefix("e:"));
+            rest.is_some_and(|rest| !rest.starts_with("guard:"))
+        };
+        let mut names: Vec<String> = comments.filter(is_of_policy).cloned().collect();
+        names.dedup();
+        names
+    }
+}
+
+/// What differs between two intents.
+pub(crate) fn difference(old: &Intent, new: &Intent) -> Dirty {
+    let mut sets = BTreeMap::new();
+    for id in keys(&old.sets, &new.sets) {
+        let none = IpSet::default();
+        let before = &old.sets.get(&id).unwrap_or(&none).members;
+        let after = &new.sets.get(&id).unwrap_or(&none).members;
+        let change = SetChange {
+            added: after.difference(before).cloned().collect(),
+            removed: before.difference(after).cloned().collect(),
+        };
+        sets.insert(id, change);
+    }
+    Dirty {
+        workloads: keys(&old.workloads, &new.workloads),
+        hosts: keys(&old.hosts, &new.hosts),
+        policies: keys(&old.policies, &new.policies),
+        profiles: keys(&old.profiles, &new.profiles),
+        sets,
+    }
+}
+
+/// The keys whose values differ.
+fn keys<K: Ord + Clone, V: PartialEq>(old: &BTreeMap<K, V>, new: &BTreeMap<K, V>) -> BTreeSet<K> {
+    let all = old.keys().chain(new.keys());
+    all.filter(|key| old.get(key) != new.get(key)).cloned().collect()
+}

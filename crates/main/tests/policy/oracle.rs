@@ -1,0 +1,100 @@
+//! What the oracle says of a packet from one party to another, in terms of what the kernel tells.
+
+use model::resource::Direction;
+use policy::intent::{Directions, Intent, Workload};
+use policy::{Decision, Judge, Named, Outcome, Packet, RuleName, Rules, Tier};
+
+use crate::objects::Party;
+use crate::probes::Place;
+
+/// What should become of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) is_allowed: bool,
+    /// The rules that match on its way, in order, by the texts that the kernel's rules bear.
+    pub(crate) trail: Vec<RuleName>,
+}
+
+impl Wanted {
+    /// What decided; none where no policy had to.
+    pub(crate) fn by(&self) -> Option<&RuleName> {
+        self.trail.last()
+    }
+}
+
+/// The verdict at the sender, and then the one at the receiver.
+pub(crate) fn wanted(intent: &Intent, (from, to): (&Party, &Party), packet: &Packet) -> Wanted {
+    let mut wanted = Wanted { is_allowed: true, trail: Vec::new() };
+    // A node always reaches its own pods.
+    if from.place == Place::Node {
+        return wanted;
+    }
+    for (party, direction) in [(from, Direction::Egress), (to, Direction::Ingress)] {
+        if !matches!(party.place, Place::Pod(_)) {
+            continue;
+        }
+        let has = |it: &&Workload| it.addresses.iter().any(|net| net.contains(party.addresses[0]));
+        let Some(workload) = intent.workloads.values().find(has) else {
+            return Wanted { is_allowed: false, ..wanted };
+        };
+        let rules = rules(intent, workload, direction);
+        let verdict = Judge { sets: &intent.sets }.endpoint(&rules, packet);
+        let named = verdict.trail.iter().map(|it| name(workload, direction, *it));
+        wanted.trail.extend(named);
+        if verdict.outcome == Outcome::Deny {
+            return Wanted { is_allowed: false, ..wanted };
+        }
+    }
+    wanted
+}
+
+fn of(directions: &Directions, direction: Direction) -> Vec<policy::Rule> {
+    match direction {
+        Direction::Ingress => directions.ingress.clone(),
+        Direction::Egress => directions.egress.clone(),
+    }
+}
+
+/// The tiers of a workload with policies that are enforced, as places in the list of all.
+fn rules(intent: &Intent, workload: &Workload, direction: Direction) -> Rules {
+    let tiers = workload.tiers.iter().map(|tier| {
+        let ids = policies(tier, direction);
+        let policies = ids.map(|id| {
+            let rules = intent.policies.get(id).unwrap_or_else(|| panic!("{id} is missing"));
+            Named { name: id.to_string(), rules: of(rules, direction) }
+        });
+        Tier { name: tier.name.clone(), end: tier.end, policies: policies.collect() }
+    });
+    let profiles = workload.profiles.iter().map(|name| {
+        let rules = intent.profiles.get(name).unwrap_or_else(|| panic!("{name} is missing"));
+        Named { name: name.clone(), rules: of(rules, direction) }
+    });
+    Rules { tiers: tiers.collect(), profiles: profiles.collect() }
+}
+
+fn policies(
+    tier: &policy::intent::TierInForce,
+    direction: Direction,
+) -> impl Iterator<Item = &policy::input::PolicyId> {
+    let all = match direction {
+        Direction::Ingress => &tier.ingress,
+        Direction::Egress => &tier.egress,
+    };
+    all.iter().filter(|id| !id.kind.is_staged())
+}
+
+fn name(workload: &Workload, direction: Direction, decision: Decision) -> RuleName {
+    match decision {
+        Decision::Policy { tier, policy, rule } => {
+            let id = policies(&workload.tiers[tier], direction).nth(policy).unwrap();
+            RuleName::policy(direction, id.clone(), rule)
+        }
+        Decision::EndOfTier { tier } => {
+            RuleName::end_of_tier(direction, workload.tiers[tier].name.clone())
+        }
+        Decision::Profile { profile, rule } => {
+            RuleName::profile(direction, workload.profiles[profile].clone(), rule)
+        }
+        Decision::NoProfile => RuleName::no_profile(direction),
+    }
+}
