@@ -59,7 +59,7 @@ fn alone(state: &Value) -> anyhow::Result<Outcome> {
     for (path, value) in entries(state) {
         filled.store_v1(path, Some(value))?;
     }
-    compare(&filled, state)
+    compare(&mut filled, state)
 }
 
 /// States one after the other, by what changes between them.
@@ -79,7 +79,7 @@ fn walk(sequence: &Value, states: &States) -> anyhow::Result<Outcome> {
             };
             filled.store_v1(path, value)?;
         }
-        match compare(&filled, state)? {
+        match compare(&mut filled, state)? {
             Outcome::Failed(why) => return Ok(Outcome::Failed(format!("at {id}: {why}"))),
             outcome => outcomes.push(outcome),
         }
@@ -93,8 +93,8 @@ fn walk(sequence: &Value, states: &States) -> anyhow::Result<Outcome> {
 }
 
 /// The output for a state, in full as it was observed, and as the tests of it put it.
-fn compare(filled: &Filled, state: &Value) -> anyhow::Result<Outcome> {
-    let mut ours = filled.intent(HOST);
+fn compare(filled: &mut Filled, state: &Value) -> anyhow::Result<Outcome> {
+    let mut ours = filled.intent(HOST)?;
     let mut theirs = recorded(&state["observed"], filled)?;
     // Who serves a service is not known yet; that the sets are there is compared.
     let is_of_service = |id: &String| id.starts_with("svc");

@@ -191,7 +191,7 @@ fn graph(name: &str, row: &Value) -> anyhow::Result<Outcome> {
             filled.store(text(entry, "key")?, raw, Reading::Valid)?;
         }
         let mut theirs = recorded(&step["expect"], &filled)?;
-        let mut ours = filled.intent(host);
+        let mut ours = filled.intent(host)?;
         if name.starts_with("services/") {
             // Who serves a service is not known yet; that the sets are there is compared.
             for set in theirs.sets.values_mut().chain(ours.sets.values_mut()) {

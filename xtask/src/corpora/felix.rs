@@ -4,6 +4,8 @@
 //! Of an endpoint that is its interface, addresses, tiers and profiles; of a rule, what packets it
 //! matches and what it does. What Felix passes on for others to read (original selectors, HTTP
 //! matches, annotations, ids of rules, labels of namespaces) is not ours to repeat.
+//!
+//! The graph hears every change as well, and must come to what the reference comes to.
 
 mod recorded;
 mod v1;
@@ -12,13 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use api::keys::value::{self, Stored};
 use api::keys::{Key, ResourceKey, ResourceKind};
 use api::names::old_workload_endpoint;
 use model::resource::Resource;
 use policy::Cluster;
 use policy::convert::convert;
+use policy::graph::Graph;
 use policy::input::{Change, Labels, PolicyId, Rule, Workload};
 use policy::intent::Intent;
 use policy::salvage::salvage;
@@ -36,6 +39,9 @@ pub(super) struct Filled {
     /// Parts of profiles, which come one by one in the older form.
     profile_labels: BTreeMap<String, Labels>,
     profile_rules: BTreeMap<String, (Vec<Rule>, Vec<Rule>)>,
+    /// What the graph, which lives on through all steps, has not heard yet.
+    unheard: Vec<Change>,
+    graph: Option<Graph>,
 }
 
 /// An object that was not taken: what to look for where Felix took it.
@@ -75,19 +81,31 @@ impl Filled {
             convert(&key, resource.as_ref()).map_err(|error| error.to_string())
         });
         match change {
-            Ok(change) => self.cluster.absorb(change.context("a kind that is none")?),
+            Ok(change) => self.absorb(change.context("a kind that is none")?),
             Err(_) => {
                 self.refused.insert(path.to_owned(), Refused::of(&gone));
                 let left = raw.and_then(|raw| left_of(&key, raw)).unwrap_or(gone);
-                self.cluster.absorb(left);
+                self.absorb(left);
             }
         }
         Ok(())
     }
 
-    /// The intent of a node, with the workloads under the names that Felix gives them.
-    pub(super) fn intent(&self, node: &str) -> Intent {
+    fn absorb(&mut self, change: Change) {
+        self.unheard.push(change.clone());
+        self.cluster.absorb(change);
+    }
+
+    /// The intent of a node, with the workloads under the names that Felix gives them. The graph
+    /// must come to the same, by the changes since it was asked last.
+    pub(super) fn intent(&mut self, node: &str) -> anyhow::Result<Intent> {
         let mut intent = policy::reference::intent(&self.cluster, node);
+        let graph = self.graph.get_or_insert_with(|| Graph::new(node));
+        std::mem::take(&mut self.unheard).into_iter().for_each(|change| graph.absorb(change));
+        graph.flush();
+        if let Some(difference) = difference(graph.intent(), &intent) {
+            bail!("the graph is of another mind than the reference: {difference}");
+        }
         let workloads = std::mem::take(&mut intent.workloads);
         intent.workloads = workloads
             .into_iter()
@@ -99,7 +117,7 @@ impl Filled {
         for host in intent.hosts.values_mut() {
             host.addresses.sort_by_key(|address| !address.is_ipv4());
         }
-        intent
+        Ok(intent)
     }
 }
 

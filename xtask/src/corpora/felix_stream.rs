@@ -50,7 +50,7 @@ fn check(case: &Value) -> anyhow::Result<Outcome> {
     }
     let mut filled = filled(case)?;
     let host = case["host"].as_str().context("no host")?;
-    let mut steps = vec![compare(&case["expect"], &filled, host)?];
+    let mut steps = vec![compare(&case["expect"], &mut filled, host)?];
     for step in list(&case["steps"]) {
         for entry in list(&step["set"]) {
             store(&mut filled, entry)?;
@@ -60,7 +60,7 @@ fn check(case: &Value) -> anyhow::Result<Outcome> {
         }
         // Felix has left instead of answering.
         if !step["expect"].is_null() {
-            steps.push(compare(&step["expect"], &filled, host)?);
+            steps.push(compare(&step["expect"], &mut filled, host)?);
         }
     }
     let failed = |(at, step): (usize, &Compared)| match step {
@@ -104,8 +104,8 @@ enum Compared {
     Unequal(String),
 }
 
-fn compare(expect: &Value, filled: &Filled, host: &str) -> anyhow::Result<Compared> {
-    let mut ours = filled.intent(host);
+fn compare(expect: &Value, filled: &mut Filled, host: &str) -> anyhow::Result<Compared> {
+    let mut ours = filled.intent(host)?;
     let mut theirs = recorded(expect, filled)?;
     let Some(whole) = difference(&ours, &theirs) else {
         let is_empty = filled.cluster.policies.is_empty() && ours == Intent::default();

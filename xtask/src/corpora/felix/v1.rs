@@ -67,7 +67,7 @@ impl Filled {
             }
             _ => return Ok(()),
         };
-        self.cluster.absorb(change);
+        self.absorb(change);
         Ok(())
     }
 

@@ -34,8 +34,8 @@ pub(super) fn run(dir: &Path) -> anyhow::Result<Vec<Row>> {
 }
 
 fn check(row: &Value, case: &Value) -> anyhow::Result<Outcome> {
-    let filled = felix_stream::filled(case)?;
-    let intent = filled.intent(case["host"].as_str().context("no host")?);
+    let mut filled = felix_stream::filled(case)?;
+    let intent = filled.intent(case["host"].as_str().context("no host")?)?;
     let (mut ours, mut recorded) = (Vec::new(), Vec::new());
     let mut is_quarantined = false;
     for check in list(&row["checks"]) {
