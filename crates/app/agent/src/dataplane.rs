@@ -1,12 +1,13 @@
 //! The dataplane process: the only client of the datastore on this node, and the only one that
 //! changes its kernel.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernel::nft::{RulesetEvent, RulesetMonitor};
+use kernel::nft::{Nft, RulesetEvent, RulesetMonitor};
 use kernel::{Monitor, Topic};
 use store::Event;
 
@@ -15,13 +16,18 @@ use crate::filter::TABLE;
 use crate::join::Looks;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
-use crate::{http, keeper, notes, register, serve, server, upkeep};
+use crate::{http, keeper, notes, realised, register, serve, server, upkeep};
 
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// A kernel that is never quiet is looked at after this long.
 const SETTLE_MAX: Duration = Duration::from_millis(500);
+
+/// How long the tables of others must be quiet before they are looked at.
+const FOREIGN_SETTLE: Duration = Duration::from_millis(300);
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// So many changes of the datastore are taken before the kernel is brought up to date.
 const BATCH_MAX: usize = 4096;
@@ -97,6 +103,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
         Ok(Told::Lost) | Err(_) => node.recall(&known),
     }
     upkeep::start(&node)?;
+    realised::start(&node)?;
     let before = node.journal.all();
     for failure in node.recover() {
         say(&format!("to be tried again: {failure}"));
@@ -182,6 +189,12 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
             // A datastore that is never quiet must not keep the kernel waiting.
             next = if n_events < BATCH_MAX { watch.next(Duration::ZERO) } else { None };
         }
+        if node.is_broken() {
+            node.start_anew();
+            watch = node.store().watch("/calico/");
+            is_in_sync = false;
+            continue;
+        }
         if is_in_sync && has_news {
             node.in_sync(newest, is_first);
             node.health.seen(newest);
@@ -221,21 +234,36 @@ fn follow_routes(node: &Arc<Node>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Installs our tables anew when somebody else touches them.
+/// Installs our tables anew when somebody else touches them, and looks at what others drop.
 fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
     let mut monitor = RulesetMonitor::open(None)?;
+    let mut nft = Nft::in_netns(&node.here)?;
     let node = Arc::clone(node);
     std::thread::Builder::new().name("filter".into()).spawn(move || {
         let mut is_touched = false;
+        // Tables of others that changed; none if any of them may have.
+        let mut changed = Some(BTreeSet::new());
+        node.look_at_foreign(&mut nft, None);
         loop {
-            match monitor.next(Duration::from_secs(3600)) {
+            let is_pending = changed.as_ref().is_none_or(|tables| !tables.is_empty());
+            match monitor.next(if is_pending { FOREIGN_SETTLE } else { HOUR }) {
+                Ok(None) if is_pending => {
+                    let tables = changed.replace(BTreeSet::new());
+                    node.look_at_foreign(&mut nft, tables.as_ref());
+                }
                 Ok(None) => {}
-                Ok(Some(RulesetEvent::Changed { table, .. })) => is_touched |= table.name == TABLE,
-                Ok(Some(RulesetEvent::Committed { generation, .. })) => {
-                    if !std::mem::take(&mut is_touched) {
-                        continue;
+                Ok(Some(RulesetEvent::Changed { table, .. })) if table.name == TABLE => {
+                    is_touched = true;
+                }
+                Ok(Some(RulesetEvent::Changed { table, .. })) => {
+                    if let Some(tables) = &mut changed {
+                        tables.insert(table);
                     }
-                    if !node.dataplane().filter.is_own(generation) {
+                }
+                Ok(Some(RulesetEvent::Committed { generation, .. })) => {
+                    if std::mem::take(&mut is_touched)
+                        && !node.dataplane().filter.is_own(generation)
+                    {
                         node.doubt_filter(true);
                         node.flush_or_say();
                     }
@@ -243,6 +271,7 @@ fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
                 Ok(Some(RulesetEvent::Lost)) | Err(_) => {
                     node.doubt_filter(false);
                     node.flush_or_say();
+                    changed = None;
                 }
             }
         }

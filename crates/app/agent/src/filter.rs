@@ -1,23 +1,28 @@
 //! The packet filter of this node: one table of ours, in which an interface drops until its
 //! endpoint is committed.
 //!
-//! The rules stand still; what changes are elements of sets and of the map from interfaces to
-//! chains. A packet's cost does not grow with the number of sandboxes.
+//! What the table should hold is computed by `policy::render`; here it meets the kernel, which
+//! takes a change in one transaction or not at all.
 
 mod partly;
-mod ruleset;
+pub(crate) mod settings;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
-use intent::{Filter, InSync};
+use intent::InSync;
 use kernel::nft::{Batch, Nft, Table, TableFamily, TableId};
-use kernel::{Netns, Result};
+use kernel::{Error, Netns, Result};
+use policy::intent::{Dirty, Intent};
+use policy::render::{Change, Refused, Renderer, Settings, Surroundings};
 
 pub(crate) use partly::Absent;
-use ruleset::Ruleset;
 
 pub(crate) use host::marks::TABLE;
+
+/// How long the kernel is left alone with what it refused.
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// How many of our transactions are remembered: their events are on the way for a moment only.
 const OWN_MAX: usize = 1024;
@@ -26,8 +31,13 @@ const OWN_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct FilterTable {
     nft: Nft,
+    settings: Settings,
     /// What the kernel holds; none if it has to be installed.
-    installed: Option<Filter>,
+    installed: Option<Renderer>,
+    /// What could not be carried out, and stands as before: by object, in words.
+    refused: BTreeMap<String, String>,
+    /// When the kernel last refused something: it is asked again after a while.
+    refused_at: Option<Instant>,
     /// The generations of the ruleset that our last transactions made.
     own: VecDeque<u32>,
     /// Whether somebody else changed or removed our tables.
@@ -35,12 +45,37 @@ pub(crate) struct FilterTable {
     is_repaired: bool,
 }
 
+/// What the filter is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) intent: &'a Intent,
+    /// What is different since the last time.
+    pub(crate) dirty: &'a Dirty,
+    pub(crate) around: &'a Surroundings,
+}
+
 impl FilterTable {
     /// For a namespace.
-    pub(crate) fn new(netns: &Netns) -> Result<Self> {
+    pub(crate) fn new(netns: &Netns, settings: Settings) -> Result<Self> {
         let nft = Nft::in_netns(netns)?;
-        let own = VecDeque::new();
-        Ok(Self { nft, installed: None, own, is_lost: false, is_repaired: false })
+        Ok(Self {
+            nft,
+            settings,
+            installed: None,
+            refused: BTreeMap::new(),
+            refused_at: None,
+            own: VecDeque::new(),
+            is_lost: false,
+            is_repaired: false,
+        })
+    }
+
+    /// Takes other settings: everything is installed anew.
+    pub(crate) fn set(&mut self, settings: Settings) {
+        if self.settings != settings {
+            self.settings = settings;
+            self.installed = None;
+        }
     }
 
     /// Somebody else has changed our tables, or may have: they are installed anew.
@@ -59,9 +94,14 @@ impl FilterTable {
     /// How many interfaces the kernel knows.
     pub(crate) fn count(&mut self) -> usize {
         match &self.installed {
-            Some(installed) => installed.ports.len(),
+            Some(installed) => installed.n_interfaces(),
             None => partly::n_interfaces(&mut self.nft).unwrap_or(0),
         }
+    }
+
+    /// What could not be carried out, and stands as before.
+    pub(crate) fn refused(&self) -> &BTreeMap<String, String> {
+        &self.refused
     }
 
     /// Whether tables that somebody else had changed or removed were put right since the last time.
@@ -83,11 +123,11 @@ impl FilterTable {
             return Ok(vec![format!("the table {TABLE} of the packet filter is missing")]);
         }
         let mut faults = Vec::new();
-        for (table, name, key) in ruleset::membership(interface, addresses) {
-            let table = &tables()[table].id;
-            let sets = self.nft.sets(table)?;
+        let [inet, _] = tables();
+        let sets = self.nft.sets(&inet.id)?;
+        for (name, key) in policy::render::places(interface, addresses) {
             let is_there = match sets.iter().find(|set| set.name == name) {
-                Some(set) => self.nft.elements(table, set)?.iter().any(|it| it.key == key),
+                Some(set) => self.nft.elements(&inet.id, set)?.iter().any(|it| it.key == key),
                 None => false,
             };
             if !is_there {
@@ -97,36 +137,98 @@ impl FilterTable {
         Ok(faults)
     }
 
-    /// Makes the kernel's filter the wanted one, in one transaction.
-    pub(crate) fn apply(&mut self, _: InSync, wanted: Filter) -> Result<()> {
-        let mut batch = Batch::new();
-        match &self.installed {
-            Some(installed) => Ruleset::change(&wanted, installed, &mut batch),
-            None => Ruleset::of(&wanted).install(&mut batch),
-        }
-        if batch.is_empty() {
-            return Ok(());
-        }
+    /// Makes the kernel's filter the wanted one, in one transaction. Something that the kernel
+    /// refuses is left out, and stands as before; everything else is carried out.
+    pub(crate) fn apply(&mut self, _: InSync, wanted: Wanted<'_>) -> Result<()> {
         // Whatever comes of the transaction, the old picture is not trusted any more.
-        self.installed = None;
-        self.commit(&batch)?;
-        self.is_repaired |= std::mem::take(&mut self.is_lost);
-        self.installed = Some(wanted);
+        let Some(mut renderer) = self.installed.take() else { return self.install(wanted) };
+        let dirty = self.due(&renderer, wanted.dirty);
+        let change = renderer.update(wanted.intent, &dirty, wanted.around);
+        self.note(&dirty, &change);
+        match self.commit(&change.batch) {
+            Ok(()) => renderer.committed(change),
+            Err(Error::Rejected(_)) => {
+                self.isolate(&mut renderer, &Wanted { dirty: &dirty, ..wanted })?
+            }
+            Err(error) => return Err(error),
+        }
+        self.installed = Some(renderer);
         Ok(())
+    }
+
+    fn install(&mut self, wanted: Wanted<'_>) -> Result<()> {
+        let mut renderer = Renderer::new(self.settings.clone());
+        self.refused.clear();
+        let change = renderer.install(wanted.intent, wanted.around);
+        self.note(&Dirty::default(), &change);
+        match self.commit(&change.batch) {
+            Ok(()) => renderer.committed(change),
+            Err(Error::Rejected(_)) => {
+                let bare = renderer.install(&Intent::default(), wanted.around);
+                self.commit(&bare.batch)?;
+                renderer.committed(bare);
+                let everything = wanted.intent.everything();
+                self.isolate(&mut renderer, &Wanted { dirty: &everything, ..wanted })?;
+            }
+            Err(error) => return Err(error),
+        }
+        self.is_repaired |= std::mem::take(&mut self.is_lost);
+        self.installed = Some(renderer);
+        Ok(())
+    }
+
+    /// Carries out what is dirty piece by piece, without the ones that the kernel refuses.
+    fn isolate(&mut self, renderer: &mut Renderer, wanted: &Wanted<'_>) -> Result<()> {
+        for piece in renderer.pieces(wanted.dirty) {
+            let change = renderer.update(wanted.intent, &piece, wanted.around);
+            match self.commit(&change.batch) {
+                Ok(()) => renderer.committed(change),
+                Err(Error::Rejected(failures)) => {
+                    let why = failures.first().map(ToString::to_string).unwrap_or_default();
+                    self.refused.insert(name_of(&piece), format!("the kernel refuses it: {why}"));
+                    self.refused_at = Some(Instant::now());
+                    renderer.refused(&piece);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be carried out: with what was refused before, once in a while.
+    fn due(&mut self, renderer: &Renderer, dirty: &Dirty) -> Dirty {
+        let mut dirty = dirty.clone();
+        if self.refused_at.is_some_and(|at| at.elapsed() >= RETRY_PAUSE) {
+            self.refused_at = None;
+            self.refused.clear();
+            dirty.join(renderer.debts());
+        }
+        dirty
+    }
+
+    /// Takes note of what cannot be carried out.
+    fn note(&mut self, dirty: &Dirty, change: &Change) {
+        for key in &dirty.workloads {
+            self.refused.remove(&Refused::Workload(key.clone()).to_string());
+        }
+        for key in &dirty.hosts {
+            self.refused.remove(&Refused::Host(key.clone()).to_string());
+        }
+        for refusal in &change.refused {
+            self.refused.insert(refusal.object.to_string(), refusal.limit.to_string());
+        }
     }
 
     /// Makes the kernel's filter hold these as well, and nothing of what is absent; everything else
     /// in it stays. For a node that knows only its own part.
-    pub(crate) fn apply_partly(&mut self, filter: &Filter, absent: &Absent) -> Result<()> {
+    pub(crate) fn apply_partly(&mut self, wanted: Wanted<'_>, absent: &Absent) -> Result<()> {
         self.installed = None;
-        let wanted = Ruleset::of(filter);
-        let mut batch = Batch::new();
-        match self.stands() {
-            true => wanted.complete(&partly::read(&mut self.nft)?, absent, &mut batch),
-            false => wanted.install(&mut batch),
-        }
-        if batch.is_empty() {
-            return Ok(());
+        let renderer = Renderer::new(self.settings.clone());
+        let change = renderer.install(wanted.intent, wanted.around);
+        let mut batch = change.batch;
+        if self.stands() {
+            let ruleset = renderer.whole(wanted.intent, wanted.around);
+            batch = partly::complete(&ruleset, &partly::read(&mut self.nft)?, absent);
         }
         self.commit(&batch)?;
         self.is_repaired |= std::mem::take(&mut self.is_lost);
@@ -134,6 +236,9 @@ impl FilterTable {
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         let before = self.nft.generation()?;
         self.nft.commit(batch)?;
         let after = self.nft.generation()?;
@@ -147,6 +252,17 @@ impl FilterTable {
         }
         Ok(())
     }
+}
+
+/// What people call a piece.
+fn name_of(piece: &Dirty) -> String {
+    let workloads = piece.workloads.iter().map(|it| Refused::Workload(it.clone()));
+    let hosts = piece.hosts.iter().map(|it| Refused::Host(it.clone()));
+    let policies = piece.policies.iter().map(|it| Refused::Policy(it.clone()));
+    let profiles = piece.profiles.iter().map(|it| Refused::Profile(it.clone()));
+    let sets = piece.sets.keys().map(|it| Refused::Set(it.clone()));
+    let mut all = workloads.chain(hosts).chain(policies).chain(profiles).chain(sets);
+    all.next().map(|it| it.to_string()).unwrap_or_default()
 }
 
 fn tables() -> [Table; 2] {

@@ -1,9 +1,7 @@
 //! Contradictions and troubles that the agent sees, each with a stable code, its cause in the
 //! user's words and a remedy that can be pasted.
 
-use intent::{
-    Contradiction, Dispute, Hop, Impostor, LocalEndpoint, Obstacle, Twin, Unenforced, Unroutable,
-};
+use intent::{Contradiction, Dispute, Hop, Impostor, LocalEndpoint, Obstacle, Twin, Unroutable};
 use net::Cidr;
 use serde::{Deserialize, Serialize};
 
@@ -147,18 +145,11 @@ impl Finding {
         Self::new("MG-LINK-002", Severity::Degraded, "DATAPLANE", problem, fix)
     }
 
-    /// A rule of a profile has less effect than it says.
-    pub(crate) fn unenforced(unenforced: &Unenforced) -> Self {
-        let Unenforced { profile, direction, rule } = unenforced;
-        let problem = format!(
-            "profile {profile}, {direction} rule {rule} is not enforced by this version; what it \
-             would allow is closed"
-        );
-        let fix = format!(
-            "margay edit profile {profile}      # Allow, by a source selector at most, or Deny \
-             without conditions"
-        );
-        Self::new("MG-POLICY-001", Severity::Degraded, "FILTER", problem, fix)
+    /// The packet filter cannot hold something: it stands as before, or is closed.
+    pub(crate) fn refused((object, why): (&String, &String)) -> Self {
+        let problem = format!("{object}: {why}; what was in force before stays");
+        let fix = "margay explain policy      # what selects whom".to_owned();
+        Self::new("MG-POLICY-001", Severity::Broken, "FILTER", problem, fix)
     }
 
     /// An object in the datastore cannot be used.

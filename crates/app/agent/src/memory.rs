@@ -9,11 +9,17 @@ use intent::Inputs;
 use ipam::View;
 
 /// What is kept, the most important first: what comes last is left out when there is too much.
-const KEPT: [&str; 4] = [
+const KEPT: [&str; 10] = [
     "/calico/resources/v3/projectcalico.org/clusterinformations/",
     "/calico/resources/v3/projectcalico.org/ippools/",
     ENDPOINTS,
     PROFILES,
+    "/calico/resources/v3/projectcalico.org/felixconfigurations/",
+    "/calico/resources/v3/projectcalico.org/tiers/",
+    "/calico/resources/v3/projectcalico.org/hostendpoints/",
+    "/calico/resources/v3/projectcalico.org/globalnetworkpolicies/",
+    "/calico/resources/v3/projectcalico.org/networkpolicies/",
+    "/calico/resources/v3/projectcalico.org/globalnetworksets/",
 ];
 const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
 const PROFILES: &str = "/calico/resources/v3/projectcalico.org/profiles/";

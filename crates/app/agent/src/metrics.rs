@@ -19,10 +19,15 @@ const RESYNC_IN_SYNC: u8 = 3;
 pub(crate) fn text(node: &Node) -> String {
     let status = report::status(node);
     let vitals = node.health.vitals();
-    let census = node.dataplane().inputs.census();
+    let (census, active) = {
+        let dataplane = node.dataplane();
+        let policy = dataplane.inputs.policy();
+        let active = Active { policies: policy.policies.len(), sets: policy.sets.len() };
+        (dataplane.inputs.census(), active)
+    };
     let started = node.health.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut page = Page::default();
-    felix(&mut page, &status, &vitals, &census);
+    felix(&mut page, &status, &vitals, &census, &active);
     ours(&mut page, &status, &vitals);
     page.head("margay_events_total", "counter", "What the agent noted since it started.");
     for (sort, n) in node.events.counts() {
@@ -32,12 +37,28 @@ pub(crate) fn text(node: &Node) -> String {
     page.0
 }
 
-fn felix(page: &mut Page, status: &Status, vitals: &Vitals, census: &Census) {
+/// What of policy concerns this node.
+struct Active {
+    policies: usize,
+    sets: usize,
+}
+
+fn felix(page: &mut Page, status: &Status, vitals: &Vitals, census: &Census, active: &Active) {
     page.head("felix_host", "gauge", "The node's name, as a label.");
     page.row("felix_host", &[("host", &status.node)], 1);
     let resync = if vitals.is_connected { RESYNC_IN_SYNC } else { RESYNC_WAITING };
-    let gauges: [(&str, &str, u64); 5] = [
+    let gauges: [(&str, &str, u64); 11] = [
         ("felix_active_local_endpoints", "Endpoints of this node.", wide(census.local_endpoints)),
+        ("felix_active_local_policies", "Policies that select any of them.", wide(active.policies)),
+        ("felix_active_local_selectors", "Selectors that their rules name.", wide(active.sets)),
+        ("felix_ipsets_calico", "Sets of addresses that their rules name.", wide(active.sets)),
+        ("felix_cluster_num_policies", "Policies of the cluster.", wide(census.policies)),
+        ("felix_cluster_num_tiers", "Tiers of the cluster.", wide(census.tiers)),
+        (
+            "felix_cluster_num_host_endpoints",
+            "Host endpoints of the cluster.",
+            wide(census.host_endpoints),
+        ),
         (
             "felix_cluster_num_workload_endpoints",
             "Endpoints of the cluster.",

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -14,24 +15,36 @@ use host::journal::Journal;
 use host::tickets::Tickets;
 use intent::{Changed, Hop, InSync, Inputs, Live, Overlay};
 use ipam::{Plan, Planned, Planner, View};
+use kernel::nft::{Nft, TableId};
 use kernel::{LinkName, Netlink, Netns, Removals};
 use sandbox::claim::{self, endpoint_key, resource_key};
 use sandbox::life::{Phase, Record, Step};
 use store::Store;
 use store::ipam::Driver;
+use store::realised::Realised;
 
-use crate::filter::{Absent, FilterTable};
+use crate::filter::{self, Absent, FilterTable, Wanted};
 use crate::finding::Finding;
+use crate::foreign::{self, Drops};
 use crate::health::{self, Flushed, Health, Registration};
 use crate::memory::Memory;
 use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
+use crate::parameters::Parameters;
+use crate::poison::Poison;
+use crate::realised::Progress;
 use crate::reserve::Stock;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
 use crate::settings::Round;
+use crate::supervisor::say;
 use crate::upkeep::Doubts;
 use crate::wire;
+
+/// So many objects may break the engine of a plugin that acts alone before it gives up.
+const GRIEF_MAX: usize = 8;
+/// How long a change of the kernel waits for an engine that is built anew.
+const REBUILD_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where a node keeps its files, and who it is.
 #[derive(Clone, Debug)]
@@ -80,8 +93,12 @@ pub(crate) struct Node {
     /// Where what is remembered of the datastore is written down.
     pub(crate) memory_file: PathBuf,
     pub(crate) stock: Stock,
+    /// How far the kernel has come with policy.
+    pub(crate) progress: Progress,
     /// Interfaces that are nobody's as of the last look, and why.
     pub(crate) nobodys: Mutex<BTreeMap<String, String>>,
+    /// What other programs' tables of the packet filter drop.
+    foreign: Mutex<Drops>,
 }
 
 /// What the kernel should hold, and what holds it.
@@ -96,6 +113,12 @@ pub(crate) struct Dataplane {
     /// What is known of an earlier run; none once the datastore was read, or while it may be.
     pub(crate) recalled: Option<Recalled>,
     findings: Vec<Finding>,
+    pub(crate) parameters: Parameters,
+    poison: Poison,
+    /// Whether the engine came to grief, and has to be built anew.
+    is_broken: bool,
+    /// Whether that is under way: everything is being read again.
+    is_rebuilding: bool,
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
     /// them is out of date.
     ahead: BTreeMap<String, i64>,
@@ -146,22 +169,22 @@ impl Node {
             events.note("quarantine", &format!("journal file put aside: {place}: {}", file.why));
         }
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-        let mut inputs = Inputs::new(&settings.name);
         let records = current(&here, journal.all());
-        for record in &records {
-            if record.phase == Phase::Ready && record.boot == boot {
-                inputs.vouch(&endpoint_key(record), Live::of(record));
-            }
-        }
+        let inputs = inputs_of(&settings.name, &records, &boot);
+        let parameters = Parameters::read(&settings.name);
         let dataplane = Dataplane {
             inputs,
             routes: RouteTable::new(Netlink::in_netns(&here)?),
-            filter: FilterTable::new(&here)?,
-            changed: Changed { routes: true, filter: true },
+            filter: FilterTable::new(&here, filter::settings::settings(&parameters.config))?,
+            changed: Changed { routes: true, filter: true, settings: true },
             overlay: Overlay::of(&records),
             memory: Memory::new(&settings.name),
             recalled: None,
             findings: Vec::new(),
+            parameters,
+            poison: Poison::read(&settings.state),
+            is_broken: false,
+            is_rebuilding: false,
             ahead: BTreeMap::new(),
         };
         let has_agent = settings.agent_socket.is_some();
@@ -191,7 +214,9 @@ impl Node {
             tickets: settings.agent_socket.as_deref().map(Tickets::beside),
             memory_file: settings.state.join("known.json"),
             stock: Stock::new(settings.reserve),
+            progress: Progress::default(),
             nobodys: Mutex::new(BTreeMap::new()),
+            foreign: Mutex::new(Drops::new()),
         })
     }
 
@@ -215,14 +240,41 @@ impl Node {
 
     /// Reads everything once; for a plugin that acts alone.
     pub(crate) fn load(&self) -> Result<(), Error> {
-        let mut dataplane = self.dataplane();
-        for prefix in Inputs::prefixes() {
-            for entry in self.store.list(prefix)?.entries {
-                dataplane.take_in(&entry.key, Some(&entry.value));
+        // Each time round, what broke the engine is put aside.
+        for _ in 0..GRIEF_MAX {
+            let mut dataplane = self.dataplane();
+            for prefix in Inputs::prefixes() {
+                for entry in self.store.list(prefix)?.entries {
+                    dataplane.take_in(&entry.key, Some(&entry.value));
+                }
             }
+            if !dataplane.is_broken {
+                dataplane.inputs.complete();
+                dataplane.is_rebuilding = false;
+                return Ok(());
+            }
+            drop(dataplane);
+            self.start_anew();
         }
-        dataplane.inputs.complete();
-        Ok(())
+        Err(io::Error::other("too many objects of the datastore cannot be borne").into())
+    }
+
+    /// Whether the engine came to grief: everything has to be read again.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.dataplane().is_broken
+    }
+
+    /// Builds the engine anew, from nothing: everything has to be read again. The kernel stays as
+    /// it is meanwhile.
+    pub(crate) fn start_anew(&self) {
+        let records = current(&self.here, self.journal.all());
+        let mut dataplane = self.dataplane();
+        dataplane.inputs = inputs_of(&self.name, &records, &self.boot);
+        dataplane.ahead.clear();
+        dataplane.changed = Changed { routes: true, filter: true, settings: true };
+        dataplane.filter.doubt(false);
+        dataplane.is_broken = false;
+        dataplane.is_rebuilding = true;
     }
 
     /// Takes a change that the datastore reports.
@@ -246,6 +298,7 @@ impl Node {
             self.health.registered(&self.events, Registration::Waiting);
         }
         dataplane.take_in(key, value);
+        self.progress.seen(key, revision);
     }
 
     /// Takes a change of our own, before the datastore reports it back.
@@ -261,7 +314,7 @@ impl Node {
 
     /// Makes the kernel what it should be.
     pub(crate) fn flush(&self) -> Result<(), kernel::Error> {
-        let mut dataplane = self.dataplane();
+        let mut dataplane = self.whole_dataplane();
         let dataplane = &mut *dataplane;
         // What looks superfluous may belong to a sandbox that was not read yet.
         let proof = dataplane.inputs.in_sync();
@@ -270,13 +323,19 @@ impl Node {
         }
         dataplane.changed.routes |= self.has_wired.swap(false, Ordering::AcqRel);
         let changed = std::mem::take(&mut dataplane.changed);
+        let newest = self.progress.newest();
         let began = Instant::now();
         let result = match proof {
             Some(proof) => dataplane.apply(proof, changed, &self.motions),
             None => dataplane.apply_partly(),
         };
-        if result.is_err() {
-            dataplane.changed |= changed;
+        match result {
+            Ok(()) if proof.is_some() => {
+                let refused = dataplane.filter.refused().clone();
+                self.progress.reached(Realised { revision: newest, refused });
+            }
+            Ok(()) => {}
+            Err(_) => dataplane.changed |= changed,
         }
         if changed.routes {
             *self.in_use() = dataplane.routes.addresses().map(Arc::new);
@@ -332,6 +391,13 @@ impl Node {
         dataplane.changed.filter = true;
     }
 
+    /// Looks at what other programs' tables drop: at these, or at all.
+    pub(crate) fn look_at_foreign(&self, nft: &mut Nft, only: Option<&BTreeSet<TableId>>) {
+        let mut drops = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        // A list that changes while it is read is read at the next change again.
+        let _ = foreign::look(nft, only, &mut drops);
+    }
+
     /// The routes are compared with the kernel's at the next flush.
     pub(crate) fn doubt_routes(&self) {
         let mut dataplane = self.dataplane();
@@ -352,9 +418,12 @@ impl Node {
         findings.extend(inputs.twins().iter().map(Finding::twin));
         findings.extend(inputs.impostors().iter().map(Finding::impostor));
         findings.extend(inputs.contradictions().iter().map(Finding::contradicted));
-        findings.extend(inputs.unenforced().iter().map(Finding::unenforced));
+        findings.extend(dataplane.parameters.findings());
         let nobodys = self.nobodys.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(nobodys.iter().map(|(name, why)| Finding::nobodys(name, why)));
+        let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        findings.extend(foreign.iter().map(foreign::finding));
+        findings.extend(dataplane.filter.refused().iter().map(Finding::refused));
         for is_ipv4 in [true, false] {
             findings.extend(inputs.full_pools(is_ipv4).map(|it| Finding::full(is_ipv4, &it)));
         }
@@ -418,6 +487,7 @@ impl Node {
     pub(crate) fn in_sync(&self, revision: i64, is_first: bool) {
         let mut dataplane = self.dataplane();
         dataplane.inputs.complete();
+        dataplane.is_rebuilding = false;
         dataplane.recalled = None;
         dataplane.ahead.retain(|_, ahead| *ahead > revision);
         drop(dataplane);
@@ -465,6 +535,20 @@ impl Node {
         self.dataplane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same, once it is not being built anew: nobody is told that a sandbox is ready while
+    /// its policy is not known.
+    fn whole_dataplane(&self) -> MutexGuard<'_, Dataplane> {
+        let began = Instant::now();
+        loop {
+            let dataplane = self.dataplane();
+            if !dataplane.is_rebuilding || began.elapsed() > REBUILD_PATIENCE {
+                return dataplane;
+            }
+            drop(dataplane);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Whether the kernel's side is served: within this time nobody holds it.
     pub(crate) fn is_moving(&self, patience: Duration) -> bool {
         let began = Instant::now();
@@ -493,6 +577,23 @@ fn current(here: &Netns, mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
+/// What a node knows before it has read anything: the sandboxes that its journal vouches for.
+fn inputs_of(name: &str, records: &[Record], boot: &str) -> Inputs {
+    let mut inputs = Inputs::new(name);
+    for record in records {
+        if record.phase == Phase::Ready && record.boot == boot {
+            inputs.vouch(&endpoint_key(record), Live::of(record));
+        }
+    }
+    inputs
+}
+
+/// What a panic said.
+fn words(payload: &(dyn std::any::Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason")
+}
+
 impl Dataplane {
     /// Whether everything was read once.
     pub(crate) fn is_complete(&self) -> bool {
@@ -507,13 +608,45 @@ impl Dataplane {
     /// Takes what the datastore says of a key, as far as this node does not know better.
     fn take_in(&mut self, key: &str, stored: Option<&[u8]>) {
         self.memory.take(key, stored);
-        self.changed |= self.inputs.absorb(key, self.overlay.over(key, stored));
+        self.absorb(key, stored);
+    }
+
+    /// Has the engine absorb a value. One at which it comes to grief is put aside for good, and
+    /// the engine is built anew.
+    fn absorb(&mut self, key: &str, stored: Option<&[u8]>) {
+        let value = self.overlay.over(key, stored);
+        if let Some(why) = value.and_then(|value| self.poison.why(key, value)) {
+            self.changed |= self.inputs.put_aside(key, why);
+            return;
+        }
+        self.poison.forgive(key);
+        let inputs = &mut self.inputs;
+        let is_careful = self.is_rebuilding;
+        let absorbed = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            host::fault::grief(key);
+            let changed = inputs.absorb(key, value);
+            if is_careful {
+                // What comes to grief later is put down to the object that brought it about.
+                inputs.flush_policy();
+            }
+            changed
+        }));
+        match absorbed {
+            Ok(changed) => self.changed |= changed,
+            Err(payload) => {
+                let why = format!("the engine cannot bear it: {}", words(payload.as_ref()));
+                if let Err(error) = self.poison.add(key, value.unwrap_or_default(), &why) {
+                    say(&format!("{key}: {why}; it could not be written down: {error}"));
+                }
+                self.is_broken = true;
+            }
+        }
     }
 
     /// What this node knows of a key has changed.
     pub(crate) fn retake(&mut self, key: &str) {
-        let stored = self.memory.get(key);
-        self.changed |= self.inputs.absorb(key, self.overlay.over(key, stored));
+        let stored = self.memory.get(key).map(<[u8]>::to_vec);
+        self.absorb(key, stored.as_deref());
         if let Some(recalled) = &mut self.recalled {
             let stored = recalled.memory.get(key);
             self.changed |= recalled.inputs.absorb(key, self.overlay.over(key, stored));
@@ -523,13 +656,17 @@ impl Dataplane {
     /// Brings the kernel up to date with what is known of an earlier run and what happened since;
     /// nothing else is touched.
     fn apply_partly(&mut self) -> Result<(), kernel::Error> {
-        let Some(recalled) = &self.recalled else { return Ok(()) };
+        let Some(recalled) = &mut self.recalled else { return Ok(()) };
         let mut absent = Absent::default();
         for gone in self.overlay.gone() {
             absent.interfaces.insert(gone.interface.clone());
             absent.addresses.extend(&gone.addresses);
         }
-        self.filter.apply_partly(&recalled.inputs.filter(), &absent)?;
+        let dirty = recalled.inputs.flush_policy();
+        let mut around = recalled.inputs.surroundings();
+        around.interfaces = self.routes.interfaces()?;
+        let wanted = Wanted { intent: recalled.inputs.policy(), dirty: &dirty, around: &around };
+        self.filter.apply_partly(wanted, &absent)?;
         self.routes.add(&recalled.inputs.routes().0)
     }
 
@@ -540,8 +677,17 @@ impl Dataplane {
         motions: &Motions,
     ) -> Result<(), kernel::Error> {
         // Closed before reachable: the filter knows a sandbox before any route leads to it.
-        if changed.filter {
-            self.filter.apply(proof, self.inputs.filter())?;
+        if changed.settings && self.parameters.take(self.inputs.settings()) {
+            self.filter.set(filter::settings::settings(&self.parameters.config));
+        }
+        if changed.filter || changed.settings {
+            let dirty = self.inputs.flush_policy();
+            let mut around = self.inputs.surroundings();
+            if !self.inputs.policy().hosts.is_empty() {
+                around.interfaces = self.routes.interfaces()?;
+            }
+            let wanted = Wanted { intent: self.inputs.policy(), dirty: &dirty, around: &around };
+            self.filter.apply(proof, wanted)?;
         }
         if changed.routes {
             let (mut wanted, unroutable) = self.inputs.routes();

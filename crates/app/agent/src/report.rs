@@ -91,6 +91,7 @@ pub(crate) fn status(node: &Node) -> Status {
             count: dataplane.filter.count(),
             repaired: vitals.filter_repaired,
         },
+        policy_revision: node.progress.realised().revision,
         findings: findings.into_iter().map(published).collect(),
     }
 }

@@ -52,6 +52,24 @@ enum Placed {
 }
 
 impl RouteTable {
+    /// The interfaces of this host with their addresses; those of sandboxes are left out.
+    pub(crate) fn interfaces(&mut self) -> Result<BTreeMap<String, BTreeSet<IpAddr>>> {
+        let links = self.netlink.links()?.into_iter();
+        let names: BTreeMap<LinkIndex, String> = links
+            .filter(|link| !is_of_sandbox(&link.name))
+            .map(|link| (link.index, link.name.to_string()))
+            .collect();
+        let mut interfaces: BTreeMap<String, BTreeSet<IpAddr>> =
+            names.values().map(|name| (name.clone(), BTreeSet::new())).collect();
+        for found in self.netlink.addresses(None)? {
+            let name = names.get(&found.link);
+            if let Some(addresses) = name.and_then(|name| interfaces.get_mut(name)) {
+                addresses.insert(found.address.addr());
+            }
+        }
+        Ok(interfaces)
+    }
+
     /// For the namespace that the socket lives in.
     pub(crate) fn new(netlink: Netlink) -> Self {
         Self {

@@ -93,9 +93,8 @@ pub enum Recognised {
 impl Inputs {
     /// Whose an interface is that is in no journal. `boot` is the present one.
     pub fn recognise(&self, _: InSync, stranger: &Stranger, boot: &str) -> Recognised {
-        let local = self.endpoints.iter().filter(|(_, it)| {
-            it.spec.node == self.node && it.spec.interface_name == stranger.interface
-        });
+        let local = self.endpoints.iter();
+        let local = local.filter(|(_, it)| it.spec.interface_name == stranger.interface);
         let endpoints: Vec<(&String, &Object<WorkloadEndpoint>)> = local.collect();
         let found = match endpoints.as_slice() {
             [(key, endpoint)] => self.by_endpoint(stranger, key, endpoint, boot),
@@ -197,7 +196,7 @@ impl Inputs {
         agrees(stranger, &identity)?;
         let of_namespace = format!("kns.{}", workload.namespace());
         let profile = match &workload {
-            Workload::Pod { .. } if self.profiles.contains_key(&of_namespace) => of_namespace,
+            Workload::Pod { .. } if self.has_profile(&of_namespace) => of_namespace,
             _ => network.clone(),
         };
         let mut record = self.record(stranger, identity, workload, boot)?;
@@ -274,8 +273,7 @@ impl Inputs {
 
     /// The network of this node's sandboxes, if their handles name one only.
     fn only_network(&self) -> Option<String> {
-        let local = self.endpoints.values().filter(|it| it.spec.node == self.node);
-        let networks = local.filter_map(|it| {
+        let networks = self.endpoints.values().filter_map(|it| {
             let address = it.spec.ip_networks.first()?.address();
             let handle = self.holder(address)?.handle.as_deref()?;
             handle.strip_suffix(&it.spec.container_id)?.strip_suffix('.')

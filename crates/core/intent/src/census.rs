@@ -1,5 +1,8 @@
 //! How much there is, for those who watch over the node.
 
+use std::collections::BTreeSet;
+
+use api::Kind;
 use model::resource::IpPool;
 
 use crate::Inputs;
@@ -15,6 +18,12 @@ pub struct Census {
     pub local_endpoints: usize,
     /// Profiles.
     pub profiles: usize,
+    /// Tiers.
+    pub tiers: usize,
+    /// Policies in force, staged ones not among them.
+    pub policies: usize,
+    /// Endpoints of hosts.
+    pub host_endpoints: usize,
     /// Pools of addresses.
     pub pools: usize,
     /// Blocks of this node.
@@ -30,9 +39,12 @@ impl Inputs {
     pub fn census(&self) -> Census {
         let mut census = Census {
             nodes: self.nodes.len(),
-            endpoints: self.endpoints.len(),
+            endpoints: self.endpoints.len() + self.elsewhere.len(),
             local_endpoints: self.local_endpoints().count(),
-            profiles: self.profiles.len(),
+            profiles: self.n_of(Kind::Profile),
+            tiers: self.n_of(Kind::Tier),
+            policies: self.n_of(Kind::NetworkPolicy) + self.n_of(Kind::GlobalNetworkPolicy),
+            host_endpoints: self.n_of(Kind::HostEndpoint),
             pools: self.pools.len(),
             ..Census::default()
         };
@@ -46,6 +58,15 @@ impl Inputs {
                 block.allocations.iter().map(|it| u64::from(it.is_some())).sum::<u64>();
         }
         census
+    }
+
+    fn n_of(&self, kind: Kind) -> usize {
+        self.counted.get(&kind).map_or(0, BTreeSet::len)
+    }
+
+    /// Whether there is a profile of this name.
+    pub(crate) fn has_profile(&self, name: &str) -> bool {
+        self.counted.get(&Kind::Profile).is_some_and(|known| known.contains(name))
     }
 
     /// The pools of a family, if every address of every open one of them is taken. Cool-down and

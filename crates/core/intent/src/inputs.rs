@@ -2,27 +2,49 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::keys::ipam::{Affinity, AffinityState, Block};
 use api::keys::value::{self, Stored, ValueError};
-use api::keys::{AffinityType, Key, ResourceKind};
+use api::keys::{AffinityType, Key, ResourceKey, ResourceKind};
 use api::{Kind, Problem};
-use model::resource::{IpPool, Object, Profile, Resource, WorkloadEndpoint};
+use model::resource::{BgpConfiguration, IpPool, Node, Object, Resource, WorkloadEndpoint};
 use net::Cidr;
+use policy::convert::{convert, default_allow};
+use policy::graph::Graph;
+use policy::input::{Change, Labels, Workload};
+use policy::salvage::salvage;
 
+use crate::access::place;
+use crate::felix::Parameters;
 use crate::live::Vouched;
 
 /// Everything absorbed so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Inputs {
     pub(crate) node: String,
+    /// The labels of this node.
+    pub(crate) labels: Labels,
     pub(crate) nodes: BTreeMap<String, Addresses>,
     pub(crate) blocks: BTreeMap<Cidr, Block>,
     /// Who has confirmed a claim on a block. Several may have; the block says whose it is.
     pub(crate) owners: BTreeMap<Cidr, BTreeSet<String>>,
     pub(crate) pools: BTreeMap<String, IpPool>,
+    /// The endpoints that are stored as this node's.
     pub(crate) endpoints: BTreeMap<String, Object<WorkloadEndpoint>>,
-    pub(crate) profiles: BTreeMap<String, Profile>,
+    /// The endpoints of other nodes: there are many, so little is kept of them.
+    pub(crate) elsewhere: BTreeMap<String, Arc<Workload>>,
+    /// What the graph was told of this node's endpoints.
+    pub(crate) presented: BTreeMap<String, Arc<Workload>>,
+    /// Whether the graph is to be told of them anew.
+    pub(crate) has_local_news: bool,
+    pub(crate) graph: Graph,
+    /// Settings, by the name of their object.
+    pub(crate) parameters: BTreeMap<String, Parameters>,
+    /// The networks of services, by the name of the object that tells them.
+    pub(crate) services: BTreeMap<String, Vec<Cidr>>,
+    /// The names of the objects of the other kinds.
+    pub(crate) counted: BTreeMap<Kind, BTreeSet<String>>,
     /// Sandboxes that the journal vouches for, by the key of their endpoint.
     pub(crate) vouched: BTreeMap<String, Vouched>,
     /// How many blocks there are of which length, IPv4 or not: where an address is looked for.
@@ -51,33 +73,56 @@ pub struct Changed {
     pub routes: bool,
     /// Who may talk to whom.
     pub filter: bool,
+    /// The settings that the datastore has for this node.
+    pub settings: bool,
 }
 
 impl std::ops::BitOrAssign for Changed {
     fn bitor_assign(&mut self, other: Self) {
         self.routes |= other.routes;
         self.filter |= other.filter;
+        self.settings |= other.settings;
     }
 }
 
-pub(crate) const NOTHING: Changed = Changed { routes: false, filter: false };
-const ROUTES: Changed = Changed { routes: true, filter: false };
-const FILTER: Changed = Changed { routes: false, filter: true };
-pub(crate) const BOTH: Changed = Changed { routes: true, filter: true };
+pub(crate) const NOTHING: Changed = Changed { routes: false, filter: false, settings: false };
+const ROUTES: Changed = Changed { routes: true, ..NOTHING };
+const FILTER: Changed = Changed { filter: true, ..NOTHING };
+const SETTINGS: Changed = Changed { settings: true, ..NOTHING };
+pub(crate) const BOTH: Changed = Changed { routes: true, filter: true, settings: false };
 
 impl Inputs {
     /// Nothing absorbed yet, for the node of this name.
     pub fn new(node: impl Into<String>) -> Self {
-        Self { node: node.into(), ..Self::default() }
+        let node = node.into();
+        let mut graph = Graph::new(&node);
+        graph.absorb(default_allow());
+        Self {
+            node,
+            labels: Labels::new(),
+            nodes: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
+            presented: BTreeMap::new(),
+            has_local_news: false,
+            graph,
+            parameters: BTreeMap::new(),
+            services: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            vouched: BTreeMap::new(),
+            block_lengths: BTreeMap::new(),
+            is_complete: false,
+            quarantined: BTreeMap::new(),
+        }
     }
 
     /// The prefixes of the keys that matter.
-    pub fn prefixes() -> [&'static str; 7] {
+    pub fn prefixes() -> [&'static str; 4] {
         [
-            "/calico/resources/v3/projectcalico.org/nodes/",
-            "/calico/resources/v3/projectcalico.org/ippools/",
-            "/calico/resources/v3/projectcalico.org/profiles/",
-            "/calico/resources/v3/projectcalico.org/workloadendpoints/",
+            "/calico/resources/v3/projectcalico.org/",
             "/calico/ipam/v2/assignment/",
             "/calico/ipam/v2/host/",
             "/calico/ipam/v2/config",
@@ -106,6 +151,16 @@ impl Inputs {
         }
     }
 
+    /// Puts a key aside unread: its value is known to do harm.
+    pub fn put_aside(&mut self, path: &str, why: &str) -> Changed {
+        let changed = match Key::parse(path) {
+            Some(key) => self.forget(&key, path),
+            None => NOTHING,
+        };
+        self.quarantined.insert(path.to_owned(), vec![why.to_owned()]);
+        changed
+    }
+
     /// What could not be used, by key, with its problems as people read them.
     pub fn quarantined(&self) -> &BTreeMap<String, Vec<String>> {
         &self.quarantined
@@ -118,18 +173,15 @@ impl Inputs {
                     return Ok(NOTHING);
                 };
                 let ResourceKind::Api(kind) = resource.kind else { return Ok(NOTHING) };
-                let is_ours = matches!(
-                    kind,
-                    Kind::Node | Kind::IpPool | Kind::Profile | Kind::WorkloadEndpoint
-                );
-                if !is_ours {
+                if kind == Kind::FelixConfiguration {
+                    let parameters = Parameters::read(&stored).map_err(|problem| vec![problem])?;
+                    self.parameters.insert(resource.name.clone(), parameters);
+                    return Ok(SETTINGS);
+                }
+                if !MATTER.contains(&kind) {
                     return Ok(NOTHING);
                 }
-                Ok(self.keep_resource(
-                    path,
-                    &resource.name,
-                    Resource::read(kind, &stored).map_err(spoken)?,
-                ))
+                self.keep_resource(resource, path, &Resource::read(kind, &stored).map_err(spoken)?)
             }
             Key::Block { cidr } => {
                 let block = Block::read(bytes).map_err(told)?;
@@ -153,13 +205,33 @@ impl Inputs {
         }
     }
 
-    /// A bad field of a Node does not cost the others their way to it: each address counts for
-    /// itself.
+    /// What can be used of an object all the same.
     fn salvage(&mut self, key: &Key, bytes: &[u8]) -> Changed {
         let Key::Resource(resource) = key else { return NOTHING };
-        if resource.kind != ResourceKind::Api(Kind::Node) {
-            return NOTHING;
+        match resource.kind {
+            ResourceKind::Api(Kind::Node) => self.salvage_node(resource, bytes),
+            ResourceKind::Api(Kind::WorkloadEndpoint) => NOTHING,
+            ResourceKind::Api(kind) => self.salvage_policy(kind, resource, bytes),
+            _ => NOTHING,
         }
+    }
+
+    /// What is left of an object of policy: until it is mended, what it protects stays so.
+    fn salvage_policy(&mut self, kind: Kind, resource: &ResourceKey, bytes: &[u8]) -> Changed {
+        let Ok(stored) = text::json::parse(bytes) else { return NOTHING };
+        let left = salvage(kind, &stored);
+        match left.map(|left| convert(resource, Some(&left))) {
+            Some(Ok(Some(change))) => {
+                self.graph.absorb(change);
+                FILTER
+            }
+            _ => NOTHING,
+        }
+    }
+
+    /// A bad field of a Node does not cost the others their way to it: each address counts for
+    /// itself.
+    fn salvage_node(&mut self, resource: &ResourceKey, bytes: &[u8]) -> Changed {
         let Ok(node) = text::json::parse(bytes) else { return NOTHING };
         let address = |field: &str, is_ipv4: bool| {
             let text = node["spec"]["bgp"][field].as_str()?;
@@ -194,12 +266,13 @@ impl Inputs {
     }
 
     /// A block decides about routes, and about sandboxes of ours that have addresses in it.
-    fn of_block(&self, cidr: Cidr) -> Changed {
+    fn of_block(&mut self, cidr: Cidr) -> Changed {
         let mut networks = self.vouched.values().flat_map(|it| &it.endpoint.spec.ip_networks);
-        match networks.any(|network| cidr.contains(network.address())) {
-            true => BOTH,
-            false => ROUTES,
+        if !networks.any(|network| cidr.contains(network.address())) {
+            return ROUTES;
         }
+        self.has_local_news = true;
+        BOTH
     }
 
     fn forget_block(&mut self, cidr: Cidr) {
@@ -214,58 +287,129 @@ impl Inputs {
         };
     }
 
-    fn keep_resource(&mut self, path: &str, name: &str, resource: Resource) -> Changed {
-        match resource {
-            Resource::Node(node) => {
-                let bgp = node.spec.bgp.unwrap_or_default();
-                let addresses = Addresses {
-                    v4: bgp.ipv4_address.map(Cidr::address),
-                    v6: bgp.ipv6_address.map(Cidr::address),
-                };
-                match self.nodes.insert(name.to_owned(), addresses.clone()) == Some(addresses) {
-                    true => NOTHING,
-                    false => ROUTES,
-                }
-            }
+    fn keep_resource(
+        &mut self,
+        key: &ResourceKey,
+        path: &str,
+        resource: &Resource,
+    ) -> Result<Changed, Vec<String>> {
+        let change = convert(key, Some(resource)).map_err(|it| vec![it.to_string()])?;
+        Ok(match resource {
+            Resource::Node(node) => self.keep_node(&key.name, node),
             Resource::IpPool(pool) => {
-                self.pools.insert(name.to_owned(), pool.spec);
+                self.pools.insert(key.name.clone(), pool.spec.clone());
                 FILTER
             }
-            Resource::Profile(profile) => {
-                self.profiles.insert(name.to_owned(), profile.spec);
+            Resource::BgpConfiguration(configuration) => {
+                self.services.insert(key.name.clone(), services(&configuration.spec));
                 FILTER
             }
             Resource::WorkloadEndpoint(endpoint) => {
-                self.endpoints.insert(path.to_owned(), endpoint);
+                let mut workload = match change {
+                    Some(Change::Workload(_, Some(workload))) => workload,
+                    _ => without_addresses(endpoint),
+                };
+                // Where it is, its own field says, here as for routes.
+                if workload.node != endpoint.spec.node {
+                    Arc::make_mut(&mut workload).node.clone_from(&endpoint.spec.node);
+                }
+                self.keep_endpoint(path, endpoint, workload)
+            }
+            _ => {
+                if let ResourceKind::Api(kind) = key.kind {
+                    self.counted.entry(kind).or_default().insert(place(key));
+                }
+                if let Some(change) = change {
+                    self.graph.absorb(change);
+                }
+                FILTER
+            }
+        })
+    }
+
+    fn forget_resource(&mut self, resource: &ResourceKey, path: &str) -> Changed {
+        let ResourceKind::Api(kind) = resource.kind else { return NOTHING };
+        match kind {
+            Kind::Node => {
+                self.nodes.remove(&resource.name);
                 BOTH
             }
-            _ => NOTHING,
+            Kind::IpPool => {
+                self.pools.remove(&resource.name);
+                FILTER
+            }
+            Kind::BgpConfiguration => {
+                self.services.remove(&resource.name);
+                FILTER
+            }
+            Kind::FelixConfiguration => {
+                self.parameters.remove(&resource.name);
+                SETTINGS
+            }
+            Kind::WorkloadEndpoint => self.forget_endpoint(path),
+            _ => {
+                let known = self.counted.get_mut(&kind);
+                if let Some(known) = known {
+                    known.remove(&place(resource));
+                }
+                if let Ok(Some(change)) = convert(resource, None) {
+                    self.graph.absorb(change);
+                }
+                FILTER
+            }
         }
+    }
+
+    fn keep_node(&mut self, name: &str, node: &Object<Node>) -> Changed {
+        let bgp = node.spec.bgp.clone().unwrap_or_default();
+        let addresses = Addresses {
+            v4: bgp.ipv4_address.map(Cidr::address),
+            v6: bgp.ipv6_address.map(Cidr::address),
+        };
+        let mut changed = NOTHING;
+        if name == self.node && self.labels != node.metadata.labels {
+            self.labels.clone_from(&node.metadata.labels);
+            changed |= SETTINGS;
+        }
+        if self.nodes.insert(name.to_owned(), addresses.clone()) != Some(addresses) {
+            changed |= BOTH;
+        }
+        changed
+    }
+
+    fn keep_endpoint(
+        &mut self,
+        path: &str,
+        endpoint: &Object<WorkloadEndpoint>,
+        workload: Arc<Workload>,
+    ) -> Changed {
+        if endpoint.spec.node == self.node {
+            self.elsewhere.remove(path);
+            self.endpoints.insert(path.to_owned(), endpoint.clone());
+            self.has_local_news = true;
+            return BOTH;
+        }
+        let was_here = self.endpoints.remove(path).is_some() || self.vouched.contains_key(path);
+        self.elsewhere.insert(path.to_owned(), workload);
+        self.present_elsewhere(path);
+        if was_here { BOTH } else { FILTER }
+    }
+
+    fn forget_endpoint(&mut self, path: &str) -> Changed {
+        if self.endpoints.remove(path).is_some() {
+            self.has_local_news = true;
+            return BOTH;
+        }
+        if self.elsewhere.remove(path).is_none() {
+            return NOTHING;
+        }
+        self.present_elsewhere(path);
+        if self.vouched.contains_key(path) { BOTH } else { FILTER }
     }
 
     fn forget(&mut self, key: &Key, path: &str) -> Changed {
         match key {
-            Key::Resource(resource) => match resource.kind {
-                ResourceKind::Api(Kind::Node) => {
-                    self.nodes.remove(&resource.name);
-                    ROUTES
-                }
-                ResourceKind::Api(Kind::IpPool) => {
-                    self.pools.remove(&resource.name);
-                    FILTER
-                }
-                ResourceKind::Api(Kind::Profile) => {
-                    self.profiles.remove(&resource.name);
-                    FILTER
-                }
-                ResourceKind::Api(Kind::WorkloadEndpoint) => {
-                    match self.endpoints.remove(path).is_some() {
-                        true => BOTH,
-                        false => NOTHING,
-                    }
-                }
-                _ => NOTHING,
-            },
+            Key::Resource(resource) => self.forget_resource(resource, path),
             Key::Block { cidr } => {
                 self.forget_block(*cidr);
                 self.of_block(*cidr)
@@ -277,6 +421,40 @@ impl Inputs {
             _ => NOTHING,
         }
     }
+}
+
+/// The kinds of resources that this node acts on, besides settings.
+const MATTER: [Kind; 14] = [
+    Kind::BgpConfiguration,
+    Kind::GlobalNetworkPolicy,
+    Kind::GlobalNetworkSet,
+    Kind::HostEndpoint,
+    Kind::IpPool,
+    Kind::NetworkPolicy,
+    Kind::NetworkSet,
+    Kind::Node,
+    Kind::Profile,
+    Kind::StagedGlobalNetworkPolicy,
+    Kind::StagedKubernetesNetworkPolicy,
+    Kind::StagedNetworkPolicy,
+    Kind::Tier,
+    Kind::WorkloadEndpoint,
+];
+
+/// The networks of services that a configuration names.
+fn services(configuration: &BgpConfiguration) -> Vec<Cidr> {
+    let lists = [
+        &configuration.service_cluster_ips,
+        &configuration.service_external_ips,
+        &configuration.service_load_balancer_ips,
+    ];
+    lists.into_iter().flatten().filter_map(|block| block.cidr).collect()
+}
+
+/// An endpoint that policy cannot know yet.
+fn without_addresses(endpoint: &Object<WorkloadEndpoint>) -> Arc<Workload> {
+    let (node, interface) = (endpoint.spec.node.clone(), endpoint.spec.interface_name.clone());
+    Arc::new(Workload { node, interface, ..Workload::default() })
 }
 
 fn told(error: ValueError) -> Vec<String> {

@@ -100,8 +100,7 @@ impl Inputs {
             })
         };
         let local = self.endpoints.iter().filter(|(key, it)| {
-            it.spec.node == self.node
-                && PLUGINS.contains(&it.spec.orchestrator.as_str())
+            PLUGINS.contains(&it.spec.orchestrator.as_str())
                 && !confirmed.contains(*key)
                 && !stands(&it.spec)
         });
@@ -120,6 +119,8 @@ impl Inputs {
         let real = self.endpoints.iter().filter(|(key, _)| !ghosts.contains_key(key));
         let networks = real.flat_map(|(_, it)| &it.spec.ip_networks);
         used.extend(networks.map(|network| network.address()));
+        let elsewhere = self.elsewhere.values().flat_map(|it| &it.addresses);
+        used.extend(elsewhere.map(|network| network.address()));
         // What is on its way up or down may hold more than its record says.
         let moving = seen.journal.iter().filter(|record| record.phase != Phase::Ready);
         let handles: BTreeSet<String> = moving.map(Record::handle).collect();

@@ -2,12 +2,13 @@
 //! sandboxes say.
 //!
 //! [`Inputs`] absorbs keys and values one by one, in any order; [`Inputs::routes`] and
-//! [`Inputs::filter`] are functions of what was absorbed and of nothing else. A value that cannot
+//! [`Inputs::policy`] are functions of what was absorbed and of nothing else. A value that cannot
 //! be used is kept aside under its key with its problems, and everything else goes on.
 
+mod access;
 mod adopt;
 mod census;
-mod filter;
+mod felix;
 mod inputs;
 mod join;
 mod live;
@@ -20,7 +21,6 @@ mod tests;
 
 pub use adopt::{Inside, Recognised, Stranger};
 pub use census::Census;
-pub use filter::{Access, Filter, Port, Source, Unenforced};
 pub use inputs::{Changed, Inputs};
 pub use join::{Leftover, Witnesses};
 pub use live::{Contradiction, Dispute, Impostor, Live, LocalEndpoint, Twin};

@@ -138,6 +138,7 @@ impl Inputs {
         let endpoint = Object { metadata, spec };
         let vouched = Vouched { container: live.container, handle: live.handle, endpoint };
         let had = self.vouched.insert(key.to_owned(), vouched);
+        self.has_local_news = true;
         let is_stored = self.endpoints.contains_key(key) && !self.is_contradicted(key);
         let is_known = had.is_some() || is_stored;
         if is_known { NOTHING } else { BOTH }
@@ -150,6 +151,7 @@ impl Inputs {
             return NOTHING;
         }
         self.vouched.remove(key);
+        self.has_local_news = true;
         BOTH
     }
 
@@ -259,25 +261,25 @@ impl Inputs {
             let addresses = vouched.endpoint.spec.ip_networks.iter();
             ours.extend(addresses.map(|network| (network.address(), key)));
         }
-        let mut twins = Vec::new();
-        for (key, endpoint) in &self.endpoints {
-            for network in &endpoint.spec.ip_networks {
-                let address = network.address();
-                if let Some(our) = ours.get(&address).filter(|our| **our != key) {
-                    let node = endpoint.spec.node.clone();
-                    let (ours, theirs) = (name(our), name(key));
-                    twins.push(Twin { address, ours, theirs, node });
-                }
-            }
-        }
-        twins
+        let here = self.endpoints.iter().flat_map(|(key, it)| {
+            let networks = it.spec.ip_networks.iter();
+            networks.map(move |network| (key, network.address(), it.spec.node.as_str()))
+        });
+        let elsewhere = self.elsewhere.iter().flat_map(|(key, it)| {
+            it.addresses.iter().map(move |network| (key, network.address(), it.node.as_str()))
+        });
+        let all = here.chain(elsewhere).filter_map(|(key, address, node)| {
+            let our = ours.get(&address).filter(|our| **our != key)?;
+            let (ours, theirs) = (name(our), name(key));
+            Some(Twin { address, ours, theirs, node: node.to_owned() })
+        });
+        all.collect()
     }
 
     /// Endpoints that name an interface of a live sandbox: they are not used.
     pub fn impostors(&self) -> Vec<Impostor> {
         let interfaces = self.vouched_interfaces();
-        let local = self.endpoints.iter().filter(|(_, it)| it.spec.node == self.node);
-        let claims = local.filter_map(|(key, it)| {
+        let claims = self.endpoints.iter().filter_map(|(key, it)| {
             let owner = interfaces.get(it.spec.interface_name.as_str())?;
             let interface = it.spec.interface_name.clone();
             let of = || Impostor { interface, endpoint: name(key), ours: name(owner) };
@@ -289,22 +291,24 @@ impl Inputs {
     /// Whether the stored endpoint of a live sandbox has another node or another interface than the
     /// sandbox: it is not used.
     fn is_contradicted(&self, key: &str) -> bool {
-        let (Some(stored), Some(vouched)) = (self.endpoints.get(key), self.vouched.get(key)) else {
-            return false;
-        };
-        let ours = &vouched.endpoint.spec;
-        stored.spec.node != ours.node || stored.spec.interface_name != ours.interface_name
+        let Some(vouched) = self.vouched.get(key) else { return false };
+        let ours = &vouched.endpoint.spec.interface_name;
+        let stored = self.endpoints.get(key);
+        self.elsewhere.contains_key(key) || stored.is_some_and(|it| it.spec.interface_name != *ours)
     }
 
     /// Endpoints of live sandboxes that are not used, because they say something else of them.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         let all = self.vouched.iter().filter(|(key, _)| self.is_contradicted(key));
         let told = all.filter_map(|(key, vouched)| {
-            let stored = &self.endpoints.get(key)?.spec;
+            let here = self.endpoints.get(key).map(|it| it.spec.interface_name.as_str());
+            let elsewhere =
+                || self.elsewhere.get(key).map(|it| (it.node.as_str(), it.interface.as_str()));
+            let (node, interface) = here.map(|it| (&*self.node, it)).or_else(elsewhere)?;
             Some(Contradiction {
                 endpoint: name(key),
-                node: stored.node.clone(),
-                interface: stored.interface_name.clone(),
+                node: node.to_owned(),
+                interface: interface.to_owned(),
                 ours: vouched.endpoint.spec.interface_name.clone(),
             })
         });
@@ -314,16 +318,16 @@ impl Inputs {
     /// The interface that the endpoint of a sandbox names, if there is one on this node.
     pub fn interface_of(&self, identity: &Identity) -> Option<String> {
         let is_its = |it: &&Object<WorkloadEndpoint>| {
-            it.spec.node == self.node
-                && it.spec.container_id == identity.container
-                && it.spec.endpoint == identity.interface
+            it.spec.container_id == identity.container && it.spec.endpoint == identity.interface
         };
         self.endpoints.values().find(is_its).map(|it| it.spec.interface_name.clone())
     }
 
     /// Whether the datastore has no endpoint with this key.
     pub fn is_unknown(&self, key: &str) -> bool {
-        !self.endpoints.contains_key(key) && !self.quarantined().contains_key(key)
+        !self.endpoints.contains_key(key)
+            && !self.elsewhere.contains_key(key)
+            && !self.quarantined().contains_key(key)
     }
 
     /// The endpoint of this node with an interface.
@@ -347,9 +351,7 @@ impl Inputs {
         let interfaces = self.vouched_interfaces();
         let stored = self.endpoints.iter().filter(move |(key, it)| {
             let owner = interfaces.get(it.spec.interface_name.as_str());
-            it.spec.node == self.node
-                && owner.is_none_or(|owner| owner == key)
-                && !self.is_contradicted(key)
+            owner.is_none_or(|owner| owner == key) && !self.is_contradicted(key)
         });
         let kept = self
             .vouched

@@ -128,37 +128,87 @@ fn a_node_without_an_address_is_named() {
     assert_eq!(unroutable[0].why, Obstacle::NoAddress("n3".to_owned()));
 }
 
+/// The interfaces that policy knows, with the addresses behind them.
+fn interfaces(inputs: &mut Inputs) -> Vec<(String, Vec<String>)> {
+    inputs.flush_policy();
+    let told = inputs.policy().workloads.values().map(|it| {
+        let addresses = it.addresses.iter().map(|network| network.address().to_string());
+        (it.interface.clone(), addresses.collect())
+    });
+    told.collect()
+}
+
+fn only(interface: &str, address: &str) -> Vec<(String, Vec<String>)> {
+    vec![(interface.to_owned(), vec![address.to_owned()])]
+}
+
 #[test]
-fn a_profile_lets_its_own_in_and_nobody_else() {
+fn policy_knows_this_nodes_endpoints_and_everybodys_addresses() {
     let mut inputs = cluster();
     endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
     endpoint(&mut inputs, "n2", "b", "10.0.0.65", json!(["net1"]));
     endpoint(&mut inputs, "n2", "c", "10.0.0.66", json!([]));
-    let filter = inputs.filter();
-    let port = &filter.ports["calia"];
-    assert!(port.may_send);
-    let Some(Source::Members(id)) = port.access.first() else { panic!("{port:?}") };
-    let members: Vec<String> = filter.members[id].iter().map(ToString::to_string).collect();
-    assert_eq!(members, ["10.0.0.1", "10.0.0.65"]);
-    assert_eq!(filter.ports.len(), 1, "other nodes' interfaces are not ours");
+    assert_eq!(interfaces(&mut inputs), only("calia", "10.0.0.1"));
+    let policy = inputs.policy();
+    let [set] = policy.sets.values().collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(set.members.len(), 2, "{set:?}");
+    assert_eq!(policy.profiles["net1"].ingress.len(), 1);
+    assert_eq!(inputs.surroundings().nat_outgoing.len(), 1);
 }
 
 #[test]
-fn an_endpoint_without_profile_is_closed_both_ways() {
+fn an_endpoint_that_moves_is_known_where_it_is() {
     let mut inputs = cluster();
-    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!([]));
-    let port = &inputs.filter().ports["calia"];
-    assert!(port.access.is_empty() && !port.may_send);
+    let moved = |inputs: &mut Inputs, node: &str| {
+        let key = format!("{RESOURCES}/workloadendpoints/default/n1-cni-a-eth0");
+        let spec = json!({
+            "orchestrator": "cni", "node": node, "containerID": "a", "endpoint": "eth0",
+            "ipNetworks": ["10.0.0.1/32"], "profiles": ["net1"], "interfaceName": "calia",
+        });
+        let mut object = resource("WorkloadEndpoint", "n1-cni-a-eth0", spec);
+        object["metadata"]["namespace"] = "default".into();
+        inputs.absorb(&key, Some(object.to_string().as_bytes()));
+    };
+    endpoint(&mut inputs, "n1", "b", "10.0.0.2", json!(["net1"]));
+    for (node, n_local) in [("n1", 2), ("n2", 1), ("n1", 2), ("n2", 1)] {
+        moved(&mut inputs, node);
+        assert_eq!(interfaces(&mut inputs).len(), n_local, "on {node}");
+        let n_members = inputs.policy().sets.values().map(|set| set.members.len()).sum::<usize>();
+        assert_eq!(n_members, 2, "it is a member wherever it is");
+    }
 }
 
 #[test]
-fn a_rule_with_a_condition_that_is_not_enforced_allows_nothing() {
+fn a_bad_address_does_not_cost_a_host_its_policies() {
     let mut inputs = cluster();
-    let spec = json!({ "ingress": [{ "action": "Allow", "protocol": "TCP" }] });
-    let key = format!("{RESOURCES}/profiles/net1");
-    put(&mut inputs, &key, resource("Profile", "net1", spec));
-    endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
-    assert!(inputs.filter().ports["calia"].access.is_empty());
+    let key = format!("{RESOURCES}/hostendpoints/h");
+    let spec = json!({ "node": "n1", "interfaceName": "eth0", "expectedIPs": ["", "10.9.9.9"] });
+    let object = resource("HostEndpoint", "h", spec);
+    inputs.absorb(&key, Some(object.to_string().as_bytes()));
+    assert!(inputs.quarantined()[&key][0].contains("expectedIPs"), "{:?}", inputs.quarantined());
+    inputs.flush_policy();
+    let hosts = &inputs.policy().hosts;
+    assert_eq!(hosts["h"].addresses, ["10.9.9.9".parse::<std::net::IpAddr>().unwrap()]);
+    inputs.absorb(&key, None);
+    inputs.flush_policy();
+    assert!(inputs.policy().hosts.is_empty() && inputs.quarantined().is_empty());
+}
+
+#[test]
+fn settings_of_the_node_go_before_selected_ones_and_those_before_all() {
+    let mut inputs = cluster();
+    let mut settings = |name: &str, selector: &str, value: &str| {
+        let spec = json!({ "logPrefix": value, "nodeSelector": selector });
+        let key = format!("{RESOURCES}/felixconfigurations/{name}");
+        inputs.absorb(&key, Some(resource("FelixConfiguration", name, spec).to_string().as_bytes()))
+    };
+    assert!(settings("default", "", "all").settings);
+    settings("others", "has(absent)", "others");
+    settings("some", "all()", "some");
+    settings("node.n1", "", "one");
+    let texts: Vec<String> =
+        inputs.settings().into_values().map(|texts| texts["LogPrefix"].clone()).collect();
+    assert_eq!(texts, ["all", "some", "one"]);
 }
 
 #[test]
@@ -168,7 +218,7 @@ fn a_bad_object_is_kept_aside_and_the_rest_goes_on() {
     let key = format!("{RESOURCES}/workloadendpoints/default/n1-cni-b-eth0");
     inputs.absorb(&key, Some(br#"{"kind":"WorkloadEndpoint","spec":{"ipNetworks":[""]}}"#));
     assert!(inputs.quarantined().contains_key(&key));
-    assert_eq!(inputs.filter().ports.len(), 1);
+    assert_eq!(interfaces(&mut inputs).len(), 1);
     inputs.absorb(&key, None);
     assert!(inputs.quarantined().is_empty());
 }
@@ -187,17 +237,17 @@ fn a_live_sandbox_keeps_its_network_while_its_endpoint_cannot_be_used() {
     let mut inputs = cluster();
     endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["net1"]));
     let key = live(&mut inputs, "a", "10.0.0.1/26");
-    let before = (inputs.routes(), inputs.filter());
+    let before = (inputs.routes(), interfaces(&mut inputs));
     inputs.absorb(&key, Some(b"{nonsense"));
     assert!(inputs.quarantined().contains_key(&key), "and it is said");
-    assert_eq!((inputs.routes(), inputs.filter()), before);
+    assert_eq!((inputs.routes(), interfaces(&mut inputs)), before);
     inputs.absorb(&key, None);
-    assert_eq!((inputs.routes(), inputs.filter()), before);
+    assert_eq!((inputs.routes(), interfaces(&mut inputs)), before);
     inputs.withdraw(&key, "an-earlier-one");
-    assert_eq!((inputs.routes(), inputs.filter()), before);
+    assert_eq!((inputs.routes(), interfaces(&mut inputs)), before);
     inputs.withdraw(&key, "a");
     assert_eq!(route(&inputs, "10.0.0.1/32"), None);
-    assert!(inputs.filter().ports.is_empty());
+    assert_eq!(interfaces(&mut inputs), []);
 }
 
 #[test]
@@ -210,7 +260,7 @@ fn a_live_sandbox_whose_address_another_has_is_closed_and_both_are_named() {
     block(&mut inputs, "n1", "10.0.0.0/26", "confirmed", Some("n2"));
     let [dispute] = inputs.disputes().try_into().unwrap();
     assert_eq!((dispute.ours.as_str(), dispute.theirs.as_str()), ("net1.a", "h on n2"));
-    assert!(inputs.filter().ports.is_empty());
+    assert_eq!(interfaces(&mut inputs), []);
     assert_eq!(route(&inputs, "10.0.0.5/32"), Some(Hop::Node("172.30.0.2".parse().unwrap())));
     block(&mut inputs, "n1", "10.0.0.0/26", "confirmed", None);
     assert_eq!(inputs.disputes(), []);
@@ -292,34 +342,8 @@ fn an_endpoint_with_the_interface_of_a_live_sandbox_is_not_used() {
     });
     put(&mut inputs, &format!("{RESOURCES}/workloadendpoints/default/{name}"), object);
     assert_eq!(route(&inputs, "10.0.0.77/32"), None);
-    let addresses: Vec<String> =
-        inputs.filter().ports["calia"].addresses.iter().map(ToString::to_string).collect();
-    assert_eq!(addresses, ["10.0.0.1"]);
+    assert_eq!(interfaces(&mut inputs), only("calia", "10.0.0.1"));
     assert_eq!(inputs.impostors().len(), 1);
-}
-
-#[test]
-fn a_rule_that_may_deny_ends_what_is_allowed() {
-    let allow = || json!({ "action": "Allow" });
-    let deny = json!({ "action": "Deny" });
-    let some = json!({ "action": "Deny", "source": { "selector": "has(bad)" } });
-    let port = json!({ "action": "Allow", "protocol": "TCP" });
-    let case = |rules: Value, more: Value| {
-        let mut inputs = cluster();
-        for (name, rules) in [("first", rules), ("second", more)] {
-            let spec = json!({ "ingress": rules, "egress": rules });
-            let key = format!("{RESOURCES}/profiles/{name}");
-            put(&mut inputs, &key, resource("Profile", name, spec));
-        }
-        endpoint(&mut inputs, "n1", "a", "10.0.0.1", json!(["first", "second"]));
-        let port = inputs.filter().ports["calia"].clone();
-        (!port.access.is_empty(), port.may_send, inputs.unenforced().len())
-    };
-    assert_eq!(case(json!([allow()]), json!([])), (true, true, 0));
-    assert_eq!(case(json!([deny, allow()]), json!([allow()])), (false, false, 0));
-    assert_eq!(case(json!([some, allow()]), json!([allow()])), (false, false, 2));
-    assert_eq!(case(json!([allow(), deny]), json!([])), (true, true, 0));
-    assert_eq!(case(json!([port]), json!([allow()])), (true, true, 2));
 }
 
 #[test]

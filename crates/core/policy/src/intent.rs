@@ -151,3 +151,33 @@ pub struct SetChange {
     /// Members that went.
     pub removed: Vec<Member>,
 }
+
+impl Intent {
+    /// All of it, as what differs from nothing.
+    pub fn everything(&self) -> Dirty {
+        let came = |set: &crate::IpSet| SetChange {
+            added: set.members.iter().cloned().collect(),
+            removed: Vec::new(),
+        };
+        Dirty {
+            workloads: self.workloads.keys().cloned().collect(),
+            hosts: self.hosts.keys().cloned().collect(),
+            policies: self.policies.keys().cloned().collect(),
+            profiles: self.profiles.keys().cloned().collect(),
+            sets: self.sets.iter().map(|(id, set)| (id.clone(), came(set))).collect(),
+        }
+    }
+}
+
+impl Dirty {
+    /// Adds what is dirty besides; sets that both name keep their own change.
+    pub fn join(&mut self, other: &Self) {
+        self.workloads.extend(other.workloads.iter().cloned());
+        self.hosts.extend(other.hosts.iter().cloned());
+        self.policies.extend(other.policies.iter().cloned());
+        self.profiles.extend(other.profiles.iter().cloned());
+        for (id, change) in &other.sets {
+            self.sets.entry(id.clone()).or_insert_with(|| change.clone());
+        }
+    }
+}

@@ -17,6 +17,7 @@ mod members;
 mod name;
 mod plan;
 mod program;
+mod ruleset;
 mod settings;
 mod state;
 mod surroundings;
@@ -38,6 +39,7 @@ use plan::{Fill, In, Plan, SetPlan, Transaction};
 use state::{Body, Object, SetUse, State, chains_of};
 use workload::Placed;
 
+pub use ruleset::{DISPATCH, Filled, Ruleset, places};
 pub use settings::{
     Counters, DenyAction, EndpointToHost, Failsafe, Listeners, Rate, ServiceLoops, Settings,
     Surroundings,
@@ -120,17 +122,20 @@ impl fmt::Display for Refused {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.object)?;
-        match &self.limit {
-            Limit::InterfaceName(name) => {
-                write!(f, "interface {name:?} should have 1 to 15 bytes")
-            }
-            Limit::Links(n_links, n_links_max) => write!(
+        write!(f, "{}: {}", self.object, self.limit)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InterfaceName(name) => write!(f, "interface {name:?} should have 1 to 15 bytes"),
+            Self::Links(n_links, n_links_max) => write!(
                 f,
                 "its tiers and profiles are {n_links} chains in a row, of which the kernel takes \
                  {n_links_max}"
             ),
-            Limit::TakenInterface(key) => write!(f, "its interface is that of {key}"),
+            Self::TakenInterface(key) => write!(f, "its interface is that of {key}"),
         }
     }
 }

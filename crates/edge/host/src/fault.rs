@@ -1,4 +1,4 @@
-//! Places where a test ends the process, as a kill -9 might.
+//! Places where a test ends the process, as a kill -9 might, or has it come to grief.
 
 /// The variable that names such a place.
 const VARIABLE: &str = "MARGAY_FAULT";
@@ -8,5 +8,17 @@ pub fn point(when: &str, step: &str) {
     let Ok(wanted) = std::env::var(VARIABLE) else { return };
     if wanted.split_once('-') == Some((when, step)) {
         std::process::abort();
+    }
+}
+
+/// Comes to grief over an object whose key has the text that a test names (`panic-TEXT`).
+///
+/// # Panics
+///
+/// If that is so: what a fault of the program would do.
+pub fn grief(key: &str) {
+    let Ok(wanted) = std::env::var(VARIABLE) else { return };
+    if let Some(("panic", text)) = wanted.split_once('-') {
+        assert!(!key.contains(text), "a test wants this object to be one too many");
     }
 }

@@ -13,6 +13,7 @@ mod foreign;
 pub mod inventory;
 pub mod ipam;
 mod key_range;
+pub mod realised;
 pub mod resources;
 pub mod settings;
 pub mod sqlite;

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use kernel::Result;
-use kernel::nft::{Batch, Chain, Element, Key, Nft, TableId};
+use kernel::nft::{
+    Batch, Element, ElementValue, Expression, Key, Nft, TableFamily, TableId, Verdict,
+};
+use policy::render::{DISPATCH, Filled, Ruleset};
 
-use super::ruleset::{Filled, INET, PORTS, Ruleset};
-use super::tables;
+use super::{TABLE, tables};
 
 /// What is gone: interfaces and addresses that nobody has any more.
 #[derive(Debug, Default)]
@@ -19,19 +21,20 @@ pub(crate) struct Absent {
 
 /// Reads our tables as they stand; of chains only the names.
 pub(super) fn read(nft: &mut Nft) -> Result<Ruleset> {
-    let mut ruleset = Ruleset { sets: BTreeMap::new(), chains: BTreeMap::new() };
-    for (number, table) in tables().into_iter().enumerate() {
+    let mut ruleset = Ruleset::default();
+    for table in tables() {
+        let family = table.id.family;
         for set in nft.sets(&table.id)? {
             let elements = match set.has_ranges {
                 true => Vec::new(),
                 false => nft.elements(&table.id, &set)?,
             };
             let elements = elements.into_iter().map(|it| (it.key.clone(), it)).collect();
-            ruleset.sets.insert((number, set.name.clone()), Filled { set, elements });
+            let filled = Filled { set, elements, is_of_cluster: false };
+            ruleset.sets.insert((family, filled.set.name.clone()), filled);
         }
-        if number == INET {
-            let chains = nft.chains(Some(&table.id))?.into_iter();
-            ruleset.chains.extend(chains.map(|(_, chain)| (chain.name, Vec::new())));
+        for (_, chain) in nft.chains(Some(&table.id))? {
+            ruleset.chains.insert((family, chain.name.clone()), (chain, Vec::new()));
         }
     }
     Ok(ruleset)
@@ -39,47 +42,97 @@ pub(super) fn read(nft: &mut Nft) -> Result<Ruleset> {
 
 /// How many interfaces the kernel's tables know, as they stand.
 pub(super) fn n_interfaces(nft: &mut Nft) -> Result<usize> {
-    let table = &tables()[INET].id;
-    let sets = nft.sets(table)?;
-    match sets.iter().find(|set| set.name == PORTS) {
-        Some(set) => Ok(nft.elements(table, set)?.len()),
-        None => Ok(0),
+    let [inet, _] = tables();
+    let sets = nft.sets(&inet.id)?;
+    let mut interfaces = BTreeSet::new();
+    for set in sets.iter().filter(|set| DISPATCH.contains(&set.name.as_str())) {
+        interfaces.extend(nft.elements(&inet.id, set)?.into_iter().map(|it| it.key));
     }
+    Ok(interfaces.len())
 }
 
-impl Ruleset {
-    /// Adds what is missing of this where `present` stands, and removes what is gone.
-    pub(super) fn complete(&self, present: &Self, absent: &Absent, batch: &mut Batch) {
-        let ids: Vec<TableId> = tables().into_iter().map(|table| table.id).collect();
-        let wanted = || self.sets.iter().filter(|(_, filled)| !filled.set.has_ranges);
-        for (key, filled) in wanted().filter(|(key, _)| !present.sets.contains_key(*key)) {
-            batch.add_set(&ids[key.0], &filled.set);
+/// Adds what is missing of the wanted where `present` stands, and removes what is gone.
+///
+/// A set that is not there yet has members which this node does not know: whatever would look at
+/// it is left out, and interfaces that lead there stay closed.
+pub(super) fn complete(wanted: &Ruleset, present: &Ruleset, absent: &Absent) -> Batch {
+    let mut batch = Batch::new();
+    let unknown = unknown_chains(wanted, present);
+    let is_known = |element: &Element| match &element.value {
+        Some(ElementValue::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain))) => {
+            !unknown.contains(chain)
         }
-        let chains = self.chains.iter().filter(|(name, _)| !present.chains.contains_key(*name));
-        for (chain, rules) in chains {
-            batch.add_chain(&ids[INET], &Chain::plain(chain));
-            rules.iter().for_each(|rule| batch.add_rule(&ids[INET], rule));
+        _ => true,
+    };
+    let id = |family: TableFamily| TableId::new(family, TABLE);
+    let sets = || wanted.sets.iter().filter(|(_, filled)| !filled.set.has_ranges);
+    for ((family, name), filled) in sets() {
+        if !present.sets.contains_key(&(*family, name.clone())) && !filled.is_of_cluster {
+            batch.add_set(&id(*family), &filled.set);
         }
-        let empty = BTreeMap::new();
-        for (key, filled) in &present.sets {
-            let ours = self.sets.get(key).map_or(&empty, |filled| &filled.elements);
-            let gone = filled.elements.values().filter(|it| match ours.get(&it.key) {
-                Some(other) => other != *it,
-                None => absent.covers(&it.key),
-            });
-            let gone: Vec<Element> = gone.cloned().collect();
-            if !gone.is_empty() {
-                batch.delete_elements(&ids[key.0], &filled.set, &gone);
+    }
+    let fresh = wanted.chains.iter().filter(|(key, _)| !present.chains.contains_key(*key));
+    let fresh: Vec<_> = fresh.filter(|((_, name), _)| !unknown.contains(name)).collect();
+    for ((family, _), (chain, _)) in &fresh {
+        batch.add_chain(&id(*family), chain);
+    }
+    for ((family, _), (_, rules)) in &fresh {
+        rules.iter().for_each(|rule| batch.add_rule(&id(*family), rule));
+    }
+    let empty = BTreeMap::new();
+    for (key, filled) in &present.sets {
+        let ours = wanted.sets.get(key).map_or(&empty, |filled| &filled.elements);
+        let gone = filled.elements.values().filter(|it| match ours.get(&it.key) {
+            Some(other) => other != *it && is_known(other),
+            None => absent.covers(&it.key),
+        });
+        let gone: Vec<Element> = gone.cloned().collect();
+        if !gone.is_empty() {
+            batch.delete_elements(&id(key.0), &filled.set, &gone);
+        }
+    }
+    for (key, filled) in sets() {
+        let before = present.sets.get(key);
+        if before.is_none() && filled.is_of_cluster {
+            continue;
+        }
+        let before = before.map_or(&empty, |filled| &filled.elements);
+        let is_there = |element: &Element| before.get(&element.key) == Some(element);
+        let fresh = filled.elements.values().filter(|it| !is_there(it) && is_known(it));
+        let fresh: Vec<Element> = fresh.cloned().collect();
+        if !fresh.is_empty() {
+            batch.add_elements(&id(key.0), &filled.set, &fresh);
+        }
+    }
+    batch
+}
+
+/// The chains that are not there and would look at a set whose members are not known, or lead to
+/// such a chain.
+fn unknown_chains(wanted: &Ruleset, present: &Ruleset) -> BTreeSet<String> {
+    let lacks = |name: &str| {
+        let key = (TableFamily::Inet, name.to_owned());
+        wanted.sets.get(&key).is_some_and(|filled| filled.is_of_cluster)
+            && !present.sets.contains_key(&key)
+    };
+    let mut unknown = BTreeSet::new();
+    loop {
+        let before = unknown.len();
+        for ((family, name), (_, rules)) in &wanted.chains {
+            let is_there = present.chains.contains_key(&(*family, name.clone()));
+            let is_bad = |it: &Expression| match it {
+                Expression::Lookup { set, .. } => lacks(set),
+                Expression::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain)) => {
+                    unknown.contains(chain)
+                }
+                _ => false,
+            };
+            if !is_there && rules.iter().any(|rule| rule.expressions.iter().any(is_bad)) {
+                unknown.insert(name.clone());
             }
         }
-        for (key, filled) in wanted() {
-            let before = present.sets.get(key).map_or(&empty, |filled| &filled.elements);
-            let is_there = |element: &Element| before.get(&element.key) == Some(element);
-            let fresh = filled.elements.values().filter(|element| !is_there(element));
-            let fresh: Vec<Element> = fresh.cloned().collect();
-            if !fresh.is_empty() {
-                batch.add_elements(&ids[key.0], &filled.set, &fresh);
-            }
+        if unknown.len() == before {
+            return unknown;
         }
     }
 }
@@ -94,43 +147,5 @@ impl Absent {
         };
         self.interfaces.iter().any(begins)
             || self.addresses.iter().any(|address| Key::address(*address) == *key)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use intent::{Access, Filter, Port, Source};
-
-    use super::*;
-
-    fn filter(ports: &[(&str, [u8; 4])]) -> Ruleset {
-        let members = ports.iter().map(|(_, address)| IpAddr::from(*address)).collect();
-        let port = |address: &[u8; 4]| Port {
-            addresses: BTreeSet::from([IpAddr::from(*address)]),
-            access: Access::from([Source::Members("s".to_owned())]),
-            may_send: true,
-        };
-        let ports = ports.iter().map(|(name, address)| ((*name).to_owned(), port(address)));
-        let members = BTreeMap::from([("s".to_owned(), members)]);
-        Ruleset::of(&Filter { ports: ports.collect(), members, ..Filter::default() })
-    }
-
-    #[test]
-    fn what_stands_is_kept_and_what_is_gone_goes() {
-        let (old, own, other) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 9, 9]);
-        let present = filter(&[("caliold", old), ("caliown", own), ("caliother", other)]);
-        let mut batch = Batch::new();
-        filter(&[("caliown", own)]).complete(&present, &Absent::default(), &mut batch);
-        assert!(batch.is_empty(), "nothing is known to be gone: {batch:?}");
-        let absent = Absent {
-            interfaces: BTreeSet::from(["caliold".to_owned()]),
-            addresses: BTreeSet::from([IpAddr::from(old)]),
-        };
-        filter(&[("caliown", own)]).complete(&present, &absent, &mut batch);
-        // From both tables' sources, the senders, the map of interfaces, and the members.
-        assert_eq!(batch.len(), 5, "{batch:?}");
-        let mut batch = Batch::new();
-        filter(&[("calinew", old)]).complete(&present, &absent, &mut batch);
-        assert!(batch.len() > 5, "the new one comes as the old one goes: {batch:?}");
     }
 }

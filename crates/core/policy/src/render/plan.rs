@@ -97,6 +97,12 @@ impl Plan {
         self.gone_chains.iter().for_each(|chain| sink.delete_chain(In::Inet, chain));
     }
 
+    /// The sets that hold members of IP sets, by table and name.
+    pub(super) fn ip_sets(&self) -> impl Iterator<Item = (In, &str)> {
+        let all = self.sets.iter().filter(|(_, plan)| !matches!(plan.fill, Fill::By { .. }));
+        all.map(|((table, name), _)| (*table, name.as_str()))
+    }
+
     /// Takes elements from a set, or puts them into it.
     pub(super) fn change(&mut self, table: In, set: &Set, element: Element, is_there: bool) {
         let plan = self.sets.entry((table, set.name.clone())).or_insert_with(|| SetPlan {

@@ -10,8 +10,15 @@ use super::super::setup::layout::{Layout, RECEIPT, Root, wanted_by};
 use super::step::{Act, Step};
 
 /// What agent and plugin keep in a state folder that others may use as well.
-const STATE_FILES: [&str; 6] =
-    ["sandboxes", "events.jsonl", "events.1.jsonl", "lock", "known.json", "known.unreadable"];
+const STATE_FILES: [&str; 7] = [
+    "sandboxes",
+    "events.jsonl",
+    "events.1.jsonl",
+    "lock",
+    "known.json",
+    "known.unreadable",
+    "poison.json",
+];
 /// What the agent keeps in its run folder; labs have a folder of their own there.
 const RUN_FILES: [&str; 4] = ["agent.sock", "supervisor.lock", "dataplane.lock", "tickets"];
 /// What belongs to the writes of the datastore, and stays with it.

@@ -1,0 +1,109 @@
+//! How far each node has come with carrying out policy: one small object of our own a node.
+//!
+//! It names the newest revision of any object of policy that the node's kernel has, so that a
+//! policy is carried out everywhere when every node's number has reached the policy's own. Changes
+//! of endpoints do not count: they would have every node write for every pod.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::{Error, Op, Store, Txn};
+
+/// What the keys begin with.
+const PREFIX: &str = "/calico/margay/v1/realised/";
+
+/// The kinds of objects whose revisions count.
+const KINDS: [&str; 9] = [
+    "felixconfigurations",
+    "globalnetworkpolicies",
+    "globalnetworksets",
+    "hostendpoints",
+    "ippools",
+    "networkpolicies",
+    "networksets",
+    "profiles",
+    "tiers",
+];
+
+/// How far a node has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Realised {
+    /// Everything up to here is in its kernel.
+    pub revision: i64,
+    /// What is not, by the key of the object, and why.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// Whether the revision of an object counts.
+pub fn counts(key: &str) -> bool {
+    let rest = key.strip_prefix("/calico/resources/v3/projectcalico.org/");
+    let kind = rest.and_then(|rest| rest.split('/').next());
+    kind.is_some_and(|kind| KINDS.contains(&kind))
+}
+
+impl Realised {
+    /// Whether the object with a key has reached this node's kernel as of its revision.
+    pub fn has(&self, key: &str, revision: i64) -> bool {
+        self.revision >= revision && !self.refused.contains_key(key)
+    }
+
+    /// Tells all others how far a node has come.
+    pub fn publish(&self, store: &Store, node: &str) -> Result<(), Error> {
+        let value = json!({ "revision": self.revision, "refused": self.refused });
+        let value = text::json::to_string(&value).into_bytes();
+        let put = Op::Put { key: key(node), value };
+        store.commit(Txn { compares: Vec::new(), ops: vec![put] }).map(drop)
+    }
+
+    /// How far every node has come that told.
+    pub fn all(store: &Store) -> Result<BTreeMap<String, Self>, Error> {
+        let entries = store.list(PREFIX)?.entries.into_iter();
+        let told = entries.filter_map(|entry| {
+            let node = entry.key.strip_prefix(PREFIX)?.to_owned();
+            Some((node, Self::read(&entry.value)?))
+        });
+        Ok(told.collect())
+    }
+
+    /// None for what is not ours to understand: the node counts as one that did not tell.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let value = text::json::parse(bytes).ok()?;
+        let revision = value["revision"].as_i64()?;
+        let refused = value["refused"].as_object().into_iter().flatten();
+        let text = |(key, why): (&String, &Value)| Some((key.clone(), why.as_str()?.to_owned()));
+        Some(Self { revision, refused: refused.filter_map(text).collect() })
+    }
+}
+
+/// Where a node tells how far it has come.
+pub fn key(node: &str) -> String {
+    format!("{PREFIX}{node}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_read_and_bad_values_are_as_if_untold() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::Sqlite(crate::sqlite::Store::open(folder.path().join("s")).unwrap());
+        let refused = BTreeMap::from([("/k".to_owned(), "too long".to_owned())]);
+        let told = Realised { revision: 7, refused };
+        told.publish(&store, "n1").unwrap();
+        let bad = Op::Put { key: key("n2"), value: b"{\"revision\":\"x\"}".to_vec() };
+        store.commit(Txn { compares: Vec::new(), ops: vec![bad] }).unwrap();
+        let all = Realised::all(&store).unwrap();
+        assert_eq!(all, BTreeMap::from([("n1".to_owned(), told.clone())]));
+        assert!(told.has("/other", 7) && !told.has("/other", 8) && !told.has("/k", 7));
+    }
+
+    #[test]
+    fn endpoints_do_not_count() {
+        let key = |kind: &str| format!("/calico/resources/v3/projectcalico.org/{kind}/a/b");
+        assert!(counts(&key("networkpolicies")));
+        assert!(!counts(&key("workloadendpoints")));
+        assert!(!counts("/calico/ipam/v2/config"));
+    }
+}
