@@ -1,9 +1,9 @@
 //! From changes of single objects to what this node has to carry out, at the cost of the change.
 //!
 //! [`Graph::absorb`] takes in a change: it brings up to date which selectors match what, and notes
-//! what has to be looked at again. [`Graph::flush`] looks at it, once for however many changes came,
-//! and says what is different from the flush before. The result never depends on the way there: it
-//! is what [`crate::reference`] computes from scratch.
+//! what has to be looked at again. [`Graph::flush`] looks at it, once for however many changes
+//! came, and says what is different from the flush before. The result never depends on the way
+//! there: it is what [`crate::reference`] computes from scratch.
 
 mod items;
 mod label_index;
