@@ -4,6 +4,7 @@
 mod addresses;
 mod command_line;
 mod contention;
+mod graph;
 mod home;
 mod latency;
 mod memory;
@@ -54,6 +55,7 @@ enum What {
     Latency,
     Memory,
     Objects,
+    Graph,
     Addresses,
     Contention,
     Simulation,
@@ -87,6 +89,9 @@ fn main() -> anyhow::Result<()> {
         [memory::CACHE, address, form] => {
             return Ok(out.write_all(memory::hold(address, form)?.as_bytes())?);
         }
+        [graph::HOLD, n_policies] => {
+            return Ok(out.write_all(graph::hold(n_policies)?.as_bytes())?);
+        }
         _ => {}
     }
     let mut options = Options::parse();
@@ -105,6 +110,7 @@ fn main() -> anyhow::Result<()> {
             What::Latency => latency::measure(&options)?,
             What::Memory => memory::measure(&options)?,
             What::Objects => objects::measure()?,
+            What::Graph => graph::measure(&options)?,
             What::Addresses => addresses::measure(&options)?,
             What::Contention => contention::measure(&options)?,
             What::Simulation => simulation::measure()?,
