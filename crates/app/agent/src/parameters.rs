@@ -1,7 +1,6 @@
 //! The settings in force: Felix's parameters, from the environment of the agent, its configuration
 //! file and the datastore.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::felix::{self, Config, Consequence, Problem, Source, Sources};
@@ -101,6 +100,8 @@ fn is_of_datastore(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn given(pairs: &[(&str, &str)]) -> Sources {
