@@ -9,6 +9,7 @@
 //! interface that is in no map is closed.
 
 mod base;
+mod chain;
 mod clause;
 mod draft;
 mod emit;
@@ -21,6 +22,7 @@ mod ruleset;
 mod settings;
 mod state;
 mod surroundings;
+mod table;
 #[cfg(test)]
 mod tests;
 mod workload;
@@ -36,7 +38,7 @@ use crate::set::SetId;
 
 use draft::Draft;
 use plan::{Fill, In, Plan, SetPlan, Transaction};
-use state::{Body, Object, SetUse, State, chains_of};
+use state::{Body, Kind, Object, SetUse, State, chains_of};
 use workload::Placed;
 
 pub use ruleset::{DISPATCH, Filled, Ruleset, places};
@@ -64,7 +66,7 @@ pub struct Change {
     is_anew: bool,
     objects: BTreeMap<String, Option<Object>>,
     users: BTreeMap<String, usize>,
-    wide: BTreeMap<SetUse, usize>,
+    kinds: BTreeMap<SetUse, Kind>,
     workloads: BTreeMap<Key, Option<Placed>>,
     /// IP sets that may be gone.
     touched: Vec<SetUse>,
@@ -195,13 +197,13 @@ impl Renderer {
         let mut transaction = Transaction::new(&self.settings.table);
         draft.plan.carry_out(intent, &mut transaction);
         change.batch = transaction.batch;
-        for (name, _) in draft.objects.iter().filter(|(_, object)| object.is_none()) {
-            if let Some(Body::Members(using, _)) = base.objects.get(name).map(|it| &it.body) {
-                change.touched.push(using.clone());
+        for name in draft.objects.keys() {
+            if let Some(Body::Chain { sets, .. }) = base.objects.get(name).map(|it| &it.body) {
+                change.touched.extend(sets.iter().cloned());
             }
         }
-        change.touched.extend(draft.wide.keys().cloned());
-        (change.objects, change.users, change.wide) = (draft.objects, draft.users, draft.wide);
+        change.touched.extend(draft.kinds.keys().cloned());
+        (change.objects, change.users, change.kinds) = (draft.objects, draft.users, draft.kinds);
         (change, draft.plan)
     }
 
@@ -216,8 +218,8 @@ impl Renderer {
             chains.extend(chains_of(&base.by_profile, profile).cloned());
         }
         for using in dirty.sets.keys().flat_map(SetUse::all) {
-            let Some(stood) = base.wide.get(&using) else { continue };
-            if (*stood > 0) != (draft.n_wide(&using) > 0) {
+            let Some(stood) = base.kinds.get(&using) else { continue };
+            if !stood.is_like(draft.kind(&using)) {
                 chains.extend(chains_of(&base.by_set, &using).cloned());
             }
         }
@@ -226,7 +228,7 @@ impl Renderer {
                 draft.object(&chain)
             {
                 let origin = origin.clone();
-                program::render(draft, &chain, &origin);
+                chain::render(draft, &chain, &origin);
             }
         }
     }
@@ -235,8 +237,11 @@ impl Renderer {
     fn members(&self, draft: &mut Draft<'_>) {
         let (base, dirty) = (draft.base, draft.dirty);
         for (id, change) in &dirty.sets {
-            for using in SetUse::all(id).filter(|using| base.wide.contains_key(using)) {
-                let set = using.set(draft.n_wide(&using) > 0);
+            for using in SetUse::all(id).filter(|using| base.kinds.contains_key(using)) {
+                for name in chains_of(&base.by_set, &using) {
+                    draft.change_addresses(name);
+                }
+                let set = using.set(draft.kind(&using).is_wide());
                 let stands = base.objects.contains_key(&set.name);
                 if !stands || draft.object(&set.name).is_none() {
                     continue;
@@ -258,7 +263,7 @@ impl Renderer {
             self.debts = Dirty::default();
         }
         let state = &mut self.state;
-        state.wide.extend(change.wide);
+        state.kinds.extend(change.kinds);
         for (name, object) in change.objects {
             if let Some(before) = state.objects.remove(&name) {
                 state.index(&name, &before, false);
@@ -275,13 +280,9 @@ impl Renderer {
                 state.users.insert(name, n_users);
             }
         }
-        let objects = &state.objects;
-        let stands = |using: &SetUse| {
-            [true, false].iter().any(|is_wide| objects.contains_key(&using.set(*is_wide).name))
-        };
         for using in change.touched {
-            if !stands(&using) {
-                state.wide.remove(&using);
+            if chains_of(&state.by_set, &using).next().is_none() {
+                state.kinds.remove(&using);
             }
         }
         for (key, placed) in change.workloads {
@@ -316,7 +317,8 @@ impl Renderer {
     pub fn pieces(&self, dirty: &Dirty) -> Vec<Dirty> {
         let mut pieces = Vec::new();
         // A set that is not there yet comes with the first rule that names it.
-        let stands = |id: &SetId| SetUse::all(id).any(|using| self.state.wide.contains_key(&using));
+        let stands =
+            |id: &SetId| SetUse::all(id).any(|using| self.state.kinds.contains_key(&using));
         for (id, change) in dirty.sets.iter().filter(|(id, _)| stands(id)) {
             let sets = BTreeMap::from([(id.clone(), change.clone())]);
             pieces.push(Dirty { sets, ..Dirty::default() });
@@ -360,7 +362,7 @@ impl Change {
             is_anew,
             objects: BTreeMap::new(),
             users: BTreeMap::new(),
-            wide: BTreeMap::new(),
+            kinds: BTreeMap::new(),
             touched: Vec::new(),
             workloads: BTreeMap::new(),
             waiting: None,

@@ -1,18 +1,20 @@
 //! The next state of the table, drawn over the one that stands.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use nft::wire::Writer;
-use nft::{Chain, Element, Key, Rule, Set, TableFamily, TableId, Verdict};
+use nft::{Chain, DataType, Element, Key, Rule, Set, TableFamily, TableId, Verdict};
 
 use crate::intent::{Dirty, Intent};
 use crate::set::SetId;
 
+use super::members::by_address;
 use super::name;
 use super::plan::{ChainPlan, Fill, In, Plan, SetPlan};
 use super::settings::Settings;
-use super::state::{Body, Object, Origin, SetUse, State};
+use super::state::{Body, Kind, Object, Origin, SetUse, State};
 
 /// A change in the making.
 pub(super) struct Draft<'a> {
@@ -24,7 +26,7 @@ pub(super) struct Draft<'a> {
     /// What differs from `base`; none where something is gone.
     pub(super) objects: BTreeMap<String, Option<Object>>,
     pub(super) users: BTreeMap<String, usize>,
-    pub(super) wide: BTreeMap<SetUse, usize>,
+    pub(super) kinds: BTreeMap<SetUse, Kind>,
     /// IP sets whose last change the kernel refused.
     pub(super) stale: BTreeSet<SetId>,
     /// What nobody uses any more, or not yet.
@@ -53,7 +55,7 @@ impl<'a> Draft<'a> {
             plan: Plan::default(),
             objects: BTreeMap::new(),
             users: BTreeMap::new(),
-            wide: BTreeMap::new(),
+            kinds: BTreeMap::new(),
             stale: BTreeSet::new(),
             idle: BTreeSet::new(),
         }
@@ -100,23 +102,23 @@ impl<'a> Draft<'a> {
         origin: Option<Arc<Origin>>,
     ) {
         let name = chain.name.clone();
-        let digest = digest(&rules);
         let uses: Vec<String> = scope.uses.into_iter().collect();
+        let sets = scope.sets.into_iter().collect();
+        let object = Object { uses, body: Body::Chain { digest: digest(&rules), origin, sets } };
         let before = self.object(&name);
-        let is_same = matches!(
-            before.map(|it| &it.body), Some(Body::Chain { digest: it, .. }) if *it == digest
-        );
-        if is_same {
+        if before == Some(&object) {
             return;
         }
-        let stood = self.base.objects.contains_key(&name);
+        // Its parts can differ while its own rules are the same.
+        let has_same_rules = before.is_some_and(|before| before.has_rules_of(&object));
         let released = before.map(|it| it.uses.clone()).unwrap_or_default();
-        uses.iter().for_each(|it| self.retain(it));
+        object.uses.iter().for_each(|it| self.retain(it));
         released.iter().for_each(|it| self.release(it));
-        let sets = scope.sets.into_iter().collect();
-        let object = Object { uses, body: Body::Chain { digest, origin, sets } };
         self.put(&name, object);
-        self.plan.chains.insert((In::Inet, name), ChainPlan { chain, is_new: !stood, rules });
+        if !has_same_rules {
+            let is_new = !self.base.objects.contains_key(&name);
+            self.plan.chains.insert((In::Inet, name), ChainPlan { chain, is_new, rules });
+        }
     }
 
     /// A set that holds these keys for good, shared by all that ask for the same.
@@ -157,7 +159,7 @@ impl<'a> Draft<'a> {
 
     /// The name of the kernel's set for an IP set, which is made if it is not there.
     pub(super) fn ip_set(&mut self, using: &SetUse) -> String {
-        let set = using.set(self.n_wide(using) > 0);
+        let set = using.set(self.kind(using).is_wide());
         if self.object(&set.name).is_none() {
             let body = Body::Members(using.clone(), set.clone());
             self.put_set(&set, body, Vec::new(), Fill::All(using.clone()));
@@ -165,24 +167,82 @@ impl<'a> Draft<'a> {
         set.name
     }
 
-    /// How many members of an IP set are more than one address.
-    pub(super) fn n_wide(&mut self, using: &SetUse) -> usize {
-        if let Some(known) = self.wide.get(using) {
+    /// A map from the addresses of IP sets to chains, those of the first set that has them.
+    pub(super) fn address_map(&mut self, is_ipv4: bool, targets: Vec<(SetId, String)>) -> String {
+        let parts = targets.iter().flat_map(|(id, chain)| [id.as_str(), chain.as_str()]);
+        let (number, family) = if is_ipv4 { (4, DataType::Ipv4) } else { (6, DataType::Ipv6) };
+        let name = format!("addresses{number}-{}", name::digest(parts));
+        if self.object(&name).is_some() {
+            return name;
+        }
+        let set = Set::new(&name, &[family]).to_verdicts();
+        let uses: BTreeSet<String> = targets.iter().map(|(_, chain)| chain.clone()).collect();
+        uses.iter().for_each(|it| self.retain(it));
+        let (_, entries) = by_address(&targets, is_ipv4, &self.intent.sets, None);
+        let added = entries.into_iter().map(leading).collect();
+        let body = Body::Addresses { set: set.clone(), is_ipv4, targets };
+        let fill = Fill::By { removed: Vec::new(), added };
+        self.put_set(&set, body, uses.into_iter().collect(), fill);
+        name
+    }
+
+    /// Changes the entries of a map from addresses after its sets have changed.
+    pub(super) fn change_addresses(&mut self, name: &str) {
+        let Some(Body::Addresses { set, is_ipv4, targets }) =
+            self.base.objects.get(name).map(|it| &it.body)
+        else {
+            return;
+        };
+        let key = (In::Inet, name.to_owned());
+        if self.object(name).is_none() || self.plan.sets.contains_key(&key) {
+            return;
+        }
+        if targets.iter().any(|(id, _)| self.stale.contains(id)) {
+            let (_, entries) = by_address(targets, *is_ipv4, &self.intent.sets, None);
+            let fill = Fill::Anew(entries.into_iter().map(leading).collect());
+            self.plan.sets.insert(key, SetPlan { set: set.clone(), is_new: false, fill });
+            return;
+        }
+        let (mut before, mut after) =
+            by_address(targets, *is_ipv4, &self.intent.sets, Some(self.dirty));
+        before.retain(|address, chain| {
+            let is_same = after.get(address) == Some(chain);
+            if is_same {
+                after.remove(address);
+            }
+            !is_same
+        });
+        let removed: Vec<Element> = before.into_iter().map(leading).collect();
+        let added: Vec<Element> = after.into_iter().map(leading).collect();
+        if removed.is_empty() && added.is_empty() {
+            return;
+        }
+        let fill = Fill::By { removed, added };
+        self.plan.sets.insert(key, SetPlan { set: set.clone(), is_new: false, fill });
+    }
+
+    /// Of what sort an IP set is.
+    pub(super) fn kind(&mut self, using: &SetUse) -> Kind {
+        if let Some(known) = self.kinds.get(using) {
             return *known;
         }
-        let stood = self.base.wide.get(using).filter(|_| !self.stale.contains(&using.id));
-        let n_wide = match (stood, self.dirty.sets.get(&using.id)) {
+        let stood = self.base.kinds.get(using).filter(|_| !self.stale.contains(&using.id));
+        let kind = match (stood, self.dirty.sets.get(&using.id)) {
             (Some(stood), None) => *stood,
             (Some(stood), Some(change)) => {
-                (*stood + using.n_wide(&change.added)).saturating_sub(using.n_wide(&change.removed))
+                let (came, went) = (using.kind(&change.added), using.kind(&change.removed));
+                Kind {
+                    n_members: (stood.n_members + came.n_members).saturating_sub(went.n_members),
+                    n_wide: (stood.n_wide + came.n_wide).saturating_sub(went.n_wide),
+                }
             }
             (None, _) => {
                 let set = self.intent.sets.get(&using.id);
-                set.map_or(0, |set| using.n_wide(&set.members))
+                set.map_or_else(Kind::default, |set| using.kind(&set.members))
             }
         };
-        self.wide.insert(using.clone(), n_wide);
-        n_wide
+        self.kinds.insert(using.clone(), kind);
+        kind
     }
 
     fn put_set(&mut self, set: &Set, body: Body, uses: Vec<String>, fill: Fill) {
@@ -235,6 +295,11 @@ fn missing(of: &BTreeMap<Key, Verdict>, from: &BTreeMap<Key, Verdict>) -> Vec<El
     of.iter().filter(is_missing).map(element).collect()
 }
 
+/// An entry that leads from an address to a chain.
+fn leading((address, chain): (IpAddr, String)) -> Element {
+    Element::verdict(Key::address(address), Verdict::Goto(chain))
+}
+
 fn target(verdict: &Verdict) -> Option<String> {
     match verdict {
         Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain.clone()),
@@ -242,7 +307,8 @@ fn target(verdict: &Verdict) -> Option<String> {
     }
 }
 
-fn digest(rules: &[Rule]) -> String {
+/// A digest of rules.
+pub(super) fn digest(rules: &[Rule]) -> String {
     let table = TableId::new(TableFamily::Inet, "");
     let mut writer = Writer::default();
     for rule in rules {

@@ -3,19 +3,19 @@
 //! The kernel refuses overlapping ranges, so of members that lie in others only the widest is an
 //! element.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use net::Cidr;
 use nft::{DataType, Element, Key, Set};
 
-use crate::intent::SetChange;
-use crate::set::{IpSet, Member};
+use crate::intent::{Dirty, SetChange};
+use crate::set::{IpSet, IpSets, Member, SetId};
 
 use super::clause::WITH_PORTS;
 use super::name;
-use super::state::SetUse;
+use super::state::{Kind, SetUse};
 
 impl SetUse {
     /// The set of the kernel, whose sort follows from whether a member is more than one address.
@@ -51,9 +51,14 @@ impl SetUse {
         }
     }
 
-    /// How many members are more than one address.
-    pub(super) fn n_wide<'a>(&self, members: impl IntoIterator<Item = &'a Member>) -> usize {
-        members.into_iter().filter(|member| self.is_wide(member)).count()
+    /// Of what sort a set with these members is.
+    pub(super) fn kind<'a>(&self, members: impl IntoIterator<Item = &'a Member>) -> Kind {
+        let mut kind = Kind::default();
+        for member in members.into_iter().filter(|member| self.concerns(member)) {
+            kind.n_members += 1;
+            kind.n_wide += usize::from(self.is_wide(member));
+        }
+        kind
     }
 
     /// The elements of a whole set.
@@ -106,6 +111,58 @@ impl SetUse {
         let fresh = touched().filter(|it| versions.stands(it) && !versions.stood(it));
         (gone.map(|it| element(&it)).collect(), fresh.map(|it| element(&it)).collect())
     }
+}
+
+/// The entries of a map from addresses to chains: those of the first set that has them. Of sets that
+/// have changed, only the addresses that came or went.
+pub(super) fn by_address(
+    targets: &[(SetId, String)],
+    is_ipv4: bool,
+    sets: &IpSets,
+    dirty: Option<&Dirty>,
+) -> (BTreeMap<IpAddr, String>, BTreeMap<IpAddr, String>) {
+    let single = |member: &Member| match member {
+        Member::Net(net) if net.is_ipv4() == is_ipv4 => Some(net.address()),
+        _ => None,
+    };
+    let empty = BTreeSet::new();
+    let members = |id: &SetId| sets.get(id).map_or(&empty, |set| &set.members);
+    let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
+    let Some(dirty) = dirty else {
+        for (id, chain) in targets {
+            for address in members(id).iter().filter_map(single) {
+                after.entry(address).or_insert_with(|| chain.clone());
+            }
+        }
+        return (before, after);
+    };
+    let changes = targets.iter().filter_map(|(id, _)| dirty.sets.get(id));
+    let touched: BTreeSet<IpAddr> = changes
+        .flat_map(|change| change.added.iter().chain(&change.removed))
+        .filter_map(single)
+        .collect();
+    for (id, chain) in targets {
+        let now = members(id);
+        let is_in = |address: &IpAddr| now.contains(&Member::Net(Cidr::host(*address)));
+        // Whichever is shorter is gone through.
+        let there: BTreeSet<IpAddr> = if now.len() < touched.len() {
+            now.iter().filter_map(single).filter(|it| touched.contains(it)).collect()
+        } else {
+            touched.iter().filter(|it| is_in(it)).copied().collect()
+        };
+        let mut was_there = there.clone();
+        if let Some(change) = dirty.sets.get(id) {
+            let came: BTreeSet<IpAddr> = change.added.iter().filter_map(single).collect();
+            was_there.retain(|address| !came.contains(address));
+            was_there.extend(change.removed.iter().filter_map(single));
+        }
+        for (into, addresses) in [(&mut after, there), (&mut before, was_there)] {
+            for address in addresses {
+                into.entry(address).or_insert_with(|| chain.clone());
+            }
+        }
+    }
+    (before, after)
 }
 
 /// A set before and after a change.

@@ -43,6 +43,8 @@ pub(super) enum Fill {
         removed: Vec<Element>,
         added: Vec<Element>,
     },
+    /// With these only.
+    Anew(Vec<Element>),
     /// With all members of an IP set; those that stand go first.
     All(SetUse),
     /// With the members that came to an IP set, without those that went.
@@ -121,6 +123,10 @@ impl SetPlan {
         let set = &self.set;
         let (removed, added) = match &self.fill {
             Fill::By { removed, added } => (removed.clone(), added.clone()),
+            Fill::Anew(elements) => {
+                sink.flush_set(table, set);
+                (Vec::new(), elements.clone())
+            }
             Fill::Change(using, change) => match intent.sets.get(&using.id) {
                 Some(now) => using.difference(now, change, set.has_ranges),
                 None => using.difference(&Default::default(), change, set.has_ranges),

@@ -20,8 +20,8 @@ pub(super) struct State {
     pub(super) objects: BTreeMap<String, Object>,
     /// How many others use each of them.
     pub(super) users: BTreeMap<String, usize>,
-    /// For each IP set how many of its members are more than one address.
-    pub(super) wide: BTreeMap<SetUse, usize>,
+    /// For each IP set that chains look at, what sort it is of.
+    pub(super) kinds: BTreeMap<SetUse, Kind>,
     /// The workloads whose interfaces are open, by where they are stored.
     pub(super) workloads: BTreeMap<EndpointKey, Placed>,
     /// Which of them has an interface.
@@ -43,6 +43,18 @@ pub(super) struct Object {
     pub(super) body: Body,
 }
 
+impl Object {
+    /// Whether both are chains with the same rules.
+    pub(super) fn has_rules_of(&self, other: &Self) -> bool {
+        match (&self.body, &other.body) {
+            (Body::Chain { digest, .. }, Body::Chain { digest: of_other, .. }) => {
+                digest == of_other
+            }
+            _ => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Body {
     Chain {
@@ -56,6 +68,8 @@ pub(super) enum Body {
     Fixed(Set),
     /// A map from keys to chains.
     Map(Set, BTreeMap<Key, Verdict>),
+    /// A map from the addresses of IP sets to chains: those of the first set that has them.
+    Addresses { set: Set, is_ipv4: bool, targets: Vec<(SetId, String)> },
     /// An IP set.
     Members(SetUse, Set),
 }
@@ -67,6 +81,34 @@ pub(super) struct SetUse {
     pub(super) is_ipv4: bool,
     /// Ports of addresses, or addresses.
     pub(super) has_ports: bool,
+}
+
+/// What the way to look at an IP set depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// How many members there are of this family.
+    pub(super) n_members: usize,
+    /// How many of them are more than one address.
+    pub(super) n_wide: usize,
+}
+
+impl Kind {
+    /// So many members are not put into maps beside the set.
+    const LISTED_MAX: usize = 1024;
+
+    pub(super) fn is_wide(self) -> bool {
+        self.n_wide > 0
+    }
+
+    /// Whether its members can be listed one by one.
+    pub(super) fn is_listed(self) -> bool {
+        !self.is_wide() && self.n_members <= Self::LISTED_MAX
+    }
+
+    /// Whether rules for the one are rules for the other.
+    pub(super) fn is_like(self, other: Self) -> bool {
+        self.is_wide() == other.is_wide() && self.is_listed() == other.is_listed()
+    }
 }
 
 /// What a chain is made from.
@@ -85,6 +127,8 @@ pub(super) enum Part {
         name: String,
         end: End,
         policies: Vec<PolicyId>,
+        /// Whether its chain may lead to others of its own.
+        may_branch: bool,
     },
     Profile(String),
 }
@@ -167,6 +211,12 @@ impl State {
 
     /// Takes the entries of an object into the indices, or out of them.
     pub(super) fn index(&mut self, name: &str, object: &Object, is_there: bool) {
+        if let Body::Addresses { is_ipv4, targets, .. } = &object.body {
+            for (id, _) in targets {
+                let using = SetUse { id: id.clone(), is_ipv4: *is_ipv4, has_ports: false };
+                put(&mut self.by_set, (using, name.to_owned()), is_there);
+            }
+        }
         let Body::Chain { origin, sets, .. } = &object.body else { return };
         for set in sets {
             put(&mut self.by_set, (set.clone(), name.to_owned()), is_there);

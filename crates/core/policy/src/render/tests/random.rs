@@ -125,9 +125,26 @@ pub(super) fn plain_rule(dice: &mut Dice) -> Rule {
     rule
 }
 
+/// A rule that looks at the other end only, on one port or on any.
+fn peer_rule(dice: &mut Dice, port: Option<u16>) -> Rule {
+    let actions = [Action::Allow, Action::Allow, Action::Deny, Action::Pass];
+    let mut rule = Rule::all(dice.pick(&actions));
+    if let Some(port) = port {
+        rule.protocol = Some(Protocol::Number(6));
+        rule.destination.ports.ranges.push((port, port));
+    }
+    rule.source.sets.push(format!("s:{}", dice.below(4)));
+    rule
+}
+
 fn rules(dice: &mut Dice, n_max: u64) -> Vec<Rule> {
-    let is_plain = dice.one_in(2);
-    let one = |dice: &mut Dice| if is_plain { plain_rule(dice) } else { rule(dice) };
+    let sort = dice.below(4);
+    let one = |dice: &mut Dice| match sort {
+        0 => plain_rule(dice),
+        1 => peer_rule(dice, Some(80)),
+        2 => peer_rule(dice, None),
+        _ => rule(dice),
+    };
     (0..dice.below(n_max)).map(|_| one(dice)).collect()
 }
 

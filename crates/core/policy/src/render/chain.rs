@@ -1,0 +1,449 @@
+//! The rules of one chain of an endpoint.
+//!
+//! Where many rules look at the destination port, a map leads from protocol and port to chains that
+//! hold only the rules for it; where many follow on each other that differ only in the set of the
+//! other end, a map leads from its address to what the first of them does. So the rules that a
+//! packet walks through hardly grow with their number, and the one that decides is still known.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::resource::{Action, Direction};
+use nft::expression::LookupResult;
+use nft::{Chain, DataType, Expression, Register, Rule, Set, Source, Verdict};
+
+use crate::input::PolicyId;
+use crate::intent::Directions;
+use crate::rule_name::{RuleName, kind_code};
+use crate::set::SetId;
+use crate::verdict::End;
+
+use super::clause::{Clause, Protocols, Side, alternatives};
+use super::draft::{Draft, Scope};
+use super::emit::{Emitter, FAMILY, IPV4, IPV6, PROTOCOL};
+use super::program::{denial, marked};
+use super::settings::Counters;
+use super::state::{Origin, Part, SetUse, Stage};
+use super::table::{self, Class};
+
+/// The most bytes of what stands before a logged packet.
+const PREFIX_LEN_MAX: usize = 127;
+/// As many rules in a row are worth a map from addresses.
+const RUN_LEN_MIN: usize = 6;
+
+/// One alternative of a rule.
+struct Step<'i> {
+    clause: Clause,
+    action: Action,
+    name: RuleName,
+    logged: Logged<'i>,
+}
+
+/// Whose rule a logged packet met.
+#[derive(Clone, Copy)]
+enum Logged<'a> {
+    Policy(&'a str, &'a PolicyId),
+    Profile(&'a str),
+}
+
+/// Writes the rules of a chain as the intent has them now.
+pub(super) fn render(draft: &mut Draft<'_>, name: &str, origin: &Arc<Origin>) {
+    let intent = draft.intent;
+    let (direction, is_ipv4) = (origin.lane.direction, origin.lane.is_ipv4);
+    let mut steps = Vec::new();
+    let mut put = |rules: &'_ [crate::Rule], named: &dyn Fn(usize) -> RuleName, logged| {
+        for (number, rule) in rules.iter().enumerate() {
+            let (action, name) = (rule.action, named(number));
+            let alternatives = alternatives(rule, is_ipv4).into_iter();
+            steps.extend(alternatives.map(|clause| Step {
+                clause,
+                action,
+                name: name.clone(),
+                logged,
+            }));
+        }
+    };
+    let may_branch = match &origin.part {
+        Part::Tier { name: tier, policies, may_branch, .. } => {
+            for policy in policies {
+                let Some(rules) = intent.policies.get(policy) else { continue };
+                let named = |number| RuleName::policy(direction, policy.clone(), number);
+                put(rules_of(rules, direction), &named, Logged::Policy(tier, policy));
+            }
+            *may_branch
+        }
+        Part::Profile(profile) => {
+            if let Some(rules) = intent.profiles.get(profile) {
+                let named = |number| RuleName::profile(direction, profile.clone(), number);
+                put(rules_of(rules, direction), &named, Logged::Profile(profile));
+            }
+            false
+        }
+    };
+    // Nothing gets past the first rule that always decides.
+    let last = steps.iter().position(Step::always_decides);
+    steps.truncate(last.map_or(steps.len(), |last| last + 1));
+    let mut writer = ChainWriter::new(draft, origin);
+    let clauses: Vec<&Clause> = steps.iter().map(|step| &step.clause).collect();
+    let classes = if may_branch { table::classes(&clauses) } else { None };
+    let rules = match classes {
+        Some(classes) => writer.branches(name, &steps, &classes),
+        None => {
+            let all: Vec<(Clause, &Step<'_>)> =
+                steps.iter().map(|step| (step.clause.clone(), step)).collect();
+            writer.list(&all)
+        }
+    };
+    let rules = in_chain(rules, name);
+    let scope = writer.emitter.scope;
+    draft.put_chain(Chain::plain(name), rules, scope, Some(origin.clone()));
+}
+
+fn rules_of(directions: &Directions, direction: Direction) -> &[crate::Rule] {
+    match direction {
+        Direction::Ingress => &directions.ingress,
+        Direction::Egress => &directions.egress,
+    }
+}
+
+fn in_chain(mut rules: Vec<Rule>, chain: &str) -> Vec<Rule> {
+    rules.iter_mut().for_each(|rule| chain.clone_into(&mut rule.chain));
+    rules
+}
+
+impl Step<'_> {
+    fn always_decides(&self) -> bool {
+        self.action != Action::Log && self.clause.is_unconditional()
+    }
+}
+
+/// Writes rules whose chain has no name yet.
+struct ChainWriter<'d, 'a> {
+    emitter: Emitter<'d, 'a>,
+    origin: Arc<Origin>,
+}
+
+impl<'d, 'a> ChainWriter<'d, 'a> {
+    fn new(draft: &'d mut Draft<'a>, origin: &Arc<Origin>) -> Self {
+        let mut emitter = Emitter::new(draft, origin.lane.is_ipv4);
+        // The next chain is kept also while no rule leads there: other rules may come.
+        emitter.scope.uses.extend(origin.next.clone());
+        Self { emitter, origin: origin.clone() }
+    }
+
+    /// A map from protocol and port to chains for each class, and the rules for all others.
+    fn branches(&mut self, name: &str, steps: &[Step<'_>], classes: &[Class]) -> Vec<Rule> {
+        let mut chains: BTreeMap<(u8, &[usize]), String> = BTreeMap::new();
+        let mut entries = BTreeMap::new();
+        for class in classes {
+            let key = (class.protocol, class.steps.as_slice());
+            let chain = match chains.get(&key) {
+                Some(chain) => chain.clone(),
+                None => {
+                    let chain = self.class_chain(steps, class);
+                    chains.insert(key, chain.clone());
+                    chain
+                }
+            };
+            entries.insert(class.key(), Verdict::Goto(chain));
+        }
+        let mut map = Set::new(&format!("ports-of-{name}"), &[DataType::Protocol, DataType::Port]);
+        if classes.iter().any(|class| class.first != class.last) {
+            // Its sort is part of its name, because it cannot change.
+            map.name = format!("port-ranges-of-{name}");
+            map = map.with_ranges();
+        }
+        self.emitter.scope.uses.insert(map.name.clone());
+        let at = |slot| Register::slot(slot).expect("there are 16 slots");
+        let lookup = Rule::new("")
+            .with(Expression::Load { source: PROTOCOL, register: Register::FIRST })
+            .with(Expression::Load { source: Source::DESTINATION_PORT, register: at(1) })
+            .with(Expression::Lookup {
+                register: Register::FIRST,
+                set: map.name.clone(),
+                result: LookupResult::Verdict,
+            });
+        self.emitter.draft.put_map(map.to_verdicts(), entries);
+        let others: Vec<(Clause, &Step<'_>)> = steps
+            .iter()
+            .filter(|step| !table::has_port(&step.clause))
+            .map(|step| (step.clause.clone(), step))
+            .collect();
+        let mut rules = vec![lookup];
+        rules.extend(self.list(&others));
+        rules
+    }
+
+    /// The chain of a class: only what can match there, without what the class implies.
+    fn class_chain(&mut self, steps: &[Step<'_>], class: &Class) -> String {
+        let outer = std::mem::take(&mut self.emitter.scope);
+        let inside: Vec<(Clause, &Step<'_>)> = class
+            .steps
+            .iter()
+            .filter_map(|at| steps.get(*at))
+            .filter_map(|step| Some((table::within(&step.clause, class)?, step)))
+            .collect();
+        let rules = self.list(&inside);
+        let chain = self.shared_chain(rules);
+        self.close_scope(outer, &chain);
+        chain
+    }
+
+    /// A chain that is named by what is in it.
+    fn shared_chain(&mut self, rules: Vec<Rule>) -> String {
+        let name = format!("{}-{}", self.origin.lane.prefix(), super::draft::digest(&rules));
+        let scope = std::mem::take(&mut self.emitter.scope);
+        let sets = scope.sets.clone();
+        let rules = in_chain(rules, &name);
+        self.emitter.draft.put_chain(Chain::plain(&name), rules, scope, None);
+        self.emitter.scope.sets = sets;
+        name
+    }
+
+    /// Goes back to the scope of the chain that leads to another.
+    fn close_scope(&mut self, outer: Scope, chain: &str) {
+        let inner = std::mem::replace(&mut self.emitter.scope, outer);
+        self.emitter.scope.sets.extend(inner.sets);
+        self.emitter.scope.uses.insert(chain.to_owned());
+    }
+
+    /// Rules one after the other, and what becomes of the rest.
+    fn list(&mut self, steps: &[(Clause, &Step<'_>)]) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        let mut rest = steps;
+        while let Some((clause, step)) = rest.first() {
+            let n_grouped = self.run_len(rest);
+            if n_grouped >= RUN_LEN_MIN {
+                let (run, after) = rest.split_at(n_grouped);
+                rules.push(self.by_address(run));
+                rest = after;
+                continue;
+            }
+            let conditions = self.emitter.conditions(clause, Rule::new(""));
+            rules.push(self.act(conditions, step));
+            if clause.is_unconditional() && step.action != Action::Log {
+                return rules;
+            }
+            rest = rest.get(1..).unwrap_or_default();
+        }
+        rules.push(self.end());
+        rules
+    }
+
+    /// How many of the first steps differ only in the set of the same end.
+    fn run_len(&mut self, steps: &[(Clause, &Step<'_>)]) -> usize {
+        let Some(end) = steps.first().and_then(|(clause, _)| clause.only_set()).map(|it| it.0)
+        else {
+            return 0;
+        };
+        let is_ipv4 = self.origin.lane.is_ipv4;
+        let draft = &mut *self.emitter.draft;
+        let is_of_run = |(clause, step): &&(Clause, &Step<'_>)| {
+            step.action != Action::Log
+                && clause.only_set().is_some_and(|(is_source, id)| {
+                    let using = SetUse { id: id.clone(), is_ipv4, has_ports: false };
+                    is_source == end && draft.kind(&using).is_listed()
+                })
+        };
+        steps.iter().take_while(is_of_run).count()
+    }
+
+    /// One rule for many: by the address of the one end.
+    fn by_address(&mut self, run: &[(Clause, &Step<'_>)]) -> Rule {
+        let is_ipv4 = self.origin.lane.is_ipv4;
+        let mut targets = Vec::new();
+        let mut is_source = true;
+        for (clause, step) in run {
+            let Some((is_of_source, id)) = clause.only_set() else { continue };
+            is_source = is_of_source;
+            let id = id.clone();
+            self.emitter.scope.sets.insert(SetUse { id: id.clone(), is_ipv4, has_ports: false });
+            targets.push((id, self.acting_chain(step)));
+        }
+        let map = self.emitter.draft.address_map(is_ipv4, targets);
+        self.emitter.scope.uses.insert(map.clone());
+        let (family, source) = match (is_ipv4, is_source) {
+            (true, true) => (IPV4, Source::IPV4_SOURCE),
+            (true, false) => (IPV4, Source::IPV4_DESTINATION),
+            (false, true) => (IPV6, Source::IPV6_SOURCE),
+            (false, false) => (IPV6, Source::IPV6_DESTINATION),
+        };
+        Rule::new("").when(FAMILY, family).dispatch(source, &map)
+    }
+
+    /// A chain that does what a step does, whatever the packet.
+    fn acting_chain(&mut self, step: &Step<'_>) -> String {
+        if step.action == Action::Deny {
+            return denial(self.emitter.draft, &step.name, self.origin.lane.stage);
+        }
+        let outer = std::mem::take(&mut self.emitter.scope);
+        let rule = self.act(Rule::new(""), step);
+        let chain = self.shared_chain(vec![rule]);
+        self.emitter.scope = outer;
+        chain
+    }
+
+    fn act(&mut self, rule: Rule, step: &Step<'_>) -> Rule {
+        let settings = self.emitter.draft.settings;
+        let counted = |rule: Rule| match settings.counters {
+            Counters::All => rule.counted(),
+            Counters::Denials | Counters::None => rule,
+        };
+        let rule = match step.action {
+            Action::Allow => self.allow(counted(rule)),
+            Action::Pass => {
+                let verdict = self.leave();
+                counted(rule).verdict(verdict)
+            }
+            Action::Deny => {
+                let verdict = self.deny(&step.name);
+                rule.verdict(verdict)
+            }
+            Action::Log => {
+                let mut rule = rule;
+                if let Some(rate) = settings.log_rate {
+                    rule = rule.with(rate.expression());
+                }
+                let prefix = log_prefix(&settings.log_prefix, step.logged);
+                rule.with(Expression::Log { group: None, prefix, snap_len: 0 })
+            }
+        };
+        rule.comment(&step.name.to_text())
+    }
+
+    fn allow(&self, rule: Rule) -> Rule {
+        let mask = self.emitter.draft.settings.accept_mark();
+        match self.origin.lane.stage {
+            Stage::Normal | Stage::Translated | Stage::Forward => rule.verdict(Verdict::Return),
+            Stage::PreDnat => marked(rule, mask).verdict(Verdict::Accept),
+            Stage::Untracked => {
+                marked(rule.with(Expression::NoTrack), mask).verdict(Verdict::Accept)
+            }
+        }
+    }
+
+    /// Goes on after the chain.
+    fn leave(&mut self) -> Verdict {
+        match self.origin.next.clone() {
+            Some(next) => {
+                self.emitter.scope.uses.insert(next.clone());
+                Verdict::Goto(next)
+            }
+            None => Verdict::Return,
+        }
+    }
+
+    fn deny(&mut self, name: &RuleName) -> Verdict {
+        let chain = denial(self.emitter.draft, name, self.origin.lane.stage);
+        self.emitter.scope.uses.insert(chain.clone());
+        Verdict::Goto(chain)
+    }
+
+    /// The rule for what no other decides.
+    fn end(&mut self) -> Rule {
+        let direction = self.origin.lane.direction;
+        match &self.origin.clone().part {
+            Part::Tier { name, end, .. } => {
+                let name = RuleName::end_of_tier(direction, name.clone());
+                let verdict = match end {
+                    End::Deny => self.deny(&name),
+                    End::Pass => self.leave(),
+                };
+                Rule::new("").verdict(verdict).comment(&name.to_text())
+            }
+            Part::Profile(_) => {
+                let verdict = self.leave();
+                Rule::new("").verdict(verdict)
+            }
+        }
+    }
+}
+
+impl Clause {
+    fn is_unconditional(&self) -> bool {
+        let side = Side::default();
+        let has_other = self.not_protocol.is_some() || self.icmp.is_some();
+        let all = Protocols::Any;
+        !has_other && self.protocol == all && self.source == side && self.destination == side
+    }
+
+    /// The set of one end, if that is the only condition; true for the source.
+    fn only_set(&self) -> Option<(bool, &SetId)> {
+        let only = |side: &Side| match side.sets.as_slice() {
+            [id] => {
+                let rest = Side { sets: vec![id.clone()], ..Side::default() };
+                *side == rest
+            }
+            _ => false,
+        };
+        let none = Side::default();
+        let has_other = self.not_protocol.is_some() || self.icmp.is_some();
+        if has_other || self.protocol != Protocols::Any {
+            return None;
+        }
+        if only(&self.source) && self.destination == none {
+            return self.source.sets.first().map(|id| (true, id));
+        }
+        if only(&self.destination) && self.source == none {
+            return self.destination.sets.first().map(|id| (false, id));
+        }
+        None
+    }
+}
+
+/// What stands before a logged packet: `%t` is the tier, `%k` the kind, `%n` the name and `%p` the
+/// name with its namespace.
+fn log_prefix(pattern: &str, logged: Logged<'_>) -> String {
+    let (tier, kind, name, namespace) = match logged {
+        Logged::Policy(tier, id) => {
+            (tier, kind_code(id.kind), id.name.as_str(), id.namespace.as_str())
+        }
+        Logged::Profile(name) => ("", "pro", name, ""),
+    };
+    let full = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+    let mut text = String::new();
+    let mut rest = pattern;
+    while let Some(at) = rest.find('%') {
+        let (before, after) = rest.split_at(at);
+        text.push_str(before);
+        let value = match after.as_bytes().get(1) {
+            Some(b't') => tier,
+            Some(b'k') => kind,
+            Some(b'n') => name,
+            Some(b'p') => &full,
+            _ => {
+                text.push('%');
+                rest = &after[1..];
+                continue;
+            }
+        };
+        text.push_str(value);
+        rest = &after[2..];
+    }
+    text.push_str(rest);
+    text.push_str(": ");
+    while text.len() > PREFIX_LEN_MAX {
+        text.pop();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::input::PolicyKind;
+
+    #[test]
+    fn a_logged_packet_says_whose_rule_it_met() {
+        let id = PolicyId {
+            kind: PolicyKind::NetworkPolicy,
+            namespace: "shop".to_owned(),
+            name: "db".to_owned(),
+        };
+        let policy = Logged::Policy("default", &id);
+        assert_eq!(log_prefix("calico-packet", policy), "calico-packet: ");
+        assert_eq!(log_prefix("%p:%k:%%y%t%%n %", policy), "shop/db:np:%%ydefault%db %: ");
+        assert_eq!(log_prefix("%k %n%t", Logged::Profile("kns.a")), "pro kns.a: ");
+        assert_eq!(log_prefix(&"é".repeat(100), policy).len(), 126);
+    }
+}
