@@ -28,7 +28,7 @@ use super::table::{self, Class};
 
 /// The most bytes of what stands before a logged packet.
 const PREFIX_LEN_MAX: usize = 127;
-/// As many rules in a row are worth a map from addresses.
+/// Fewer rules in a row than this are walked through.
 const RUN_LEN_MIN: usize = 6;
 
 /// One alternative of a rule.
@@ -213,7 +213,7 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
         let mut rest = steps;
         while let Some((clause, step)) = rest.first() {
             let n_grouped = self.run_len(rest);
-            if n_grouped >= RUN_LEN_MIN {
+            if n_grouped > 0 {
                 let (run, after) = rest.split_at(n_grouped);
                 rules.push(self.by_address(run));
                 rest = after;
@@ -230,22 +230,27 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
         rules
     }
 
-    /// How many of the first steps differ only in the set of the same end.
+    /// How many of the first steps differ only in the set of the same end, if they are worth a map:
+    /// its elements are in memory beside those of the sets.
     fn run_len(&mut self, steps: &[(Clause, &Step<'_>)]) -> usize {
         let Some(end) = steps.first().and_then(|(clause, _)| clause.only_set()).map(|it| it.0)
         else {
             return 0;
         };
         let is_ipv4 = self.origin.lane.is_ipv4;
-        let draft = &mut *self.emitter.draft;
-        let is_of_run = |(clause, step): &&(Clause, &Step<'_>)| {
-            step.action != Action::Log
-                && clause.only_set().is_some_and(|(is_source, id)| {
-                    let using = SetUse { id: id.clone(), is_ipv4, has_ports: false };
-                    is_source == end && draft.kind(&using).is_listed()
-                })
-        };
-        steps.iter().take_while(is_of_run).count()
+        let (mut len, mut n_elements) = (0_usize, 0);
+        for (clause, step) in steps {
+            let Some((is_source, id)) = clause.only_set() else { break };
+            let using = SetUse { id: id.clone(), is_ipv4, has_ports: false };
+            let kind = self.emitter.draft.kind(&using);
+            if is_source != end || step.action == Action::Log || kind.is_wide() {
+                break;
+            }
+            len += 1;
+            n_elements += kind.size();
+        }
+        let is_worth_it = len >= RUN_LEN_MIN && n_elements <= len * (len / 4).max(8);
+        if is_worth_it { len } else { 0 }
     }
 
     /// One rule for many: by the address of the one end.

@@ -113,8 +113,8 @@ impl SetUse {
     }
 }
 
-/// The entries of a map from addresses to chains: those of the first set that has them. Of sets that
-/// have changed, only the addresses that came or went.
+/// The entries of a map from addresses to chains, before and after a change: those of the first set
+/// that has them. Of sets that have changed, only the addresses that came or went.
 pub(super) fn by_address(
     targets: &[(SetId, String)],
     is_ipv4: bool,

@@ -93,21 +93,23 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// So many members are not put into maps beside the set.
-    const LISTED_MAX: usize = 1024;
+    /// The power of two from which on sets count as equally large.
+    const SIZE_MAX: u32 = 14;
 
     pub(super) fn is_wide(self) -> bool {
         self.n_wide > 0
     }
 
-    /// Whether its members can be listed one by one.
-    pub(super) fn is_listed(self) -> bool {
-        !self.is_wide() && self.n_members <= Self::LISTED_MAX
+    /// About how many members it has, at most: a power of two, so that rules are not written again
+    /// with every member that comes or goes.
+    pub(super) fn size(self) -> usize {
+        let power = self.n_members.next_power_of_two().trailing_zeros();
+        1 << power.min(Self::SIZE_MAX)
     }
 
     /// Whether rules for the one are rules for the other.
     pub(super) fn is_like(self, other: Self) -> bool {
-        self.is_wide() == other.is_wide() && self.is_listed() == other.is_listed()
+        self.is_wide() == other.is_wide() && self.size() == other.size()
     }
 }
 

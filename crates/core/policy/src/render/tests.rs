@@ -197,6 +197,51 @@ fn n_walked(intent: &Intent, source: [u8; 4], port: u16, name: &str) -> usize {
     fate.n_walked
 }
 
+/// The kernel refuses every transaction with some set, as it would one that does not fit.
+#[test]
+fn what_is_refused_stands_as_before_and_is_owed() {
+    let surroundings = random::surroundings();
+    for seed in 100..120 {
+        let mut dice = Dice::new(seed);
+        let before = random::intent(&mut dice);
+        let (mut renderer, mut model) = installed(&before, &surroundings);
+        let (mut intent, mut dirty) = random::changed(&before, &mut dice);
+        for key in intent.workloads.keys() {
+            dirty.workloads.insert(key.clone());
+        }
+        let bad = "s:1".to_owned();
+        for piece in renderer.pieces(&dirty) {
+            let (change, plan) = renderer.drafted(&intent, &piece, &surroundings, false);
+            if plan.sets.keys().any(|(_, name)| name.ends_with("s.1")) {
+                drop(change);
+                renderer.refused(&piece);
+            } else {
+                plan.carry_out(&intent, &mut model);
+                renderer.committed(change);
+            }
+        }
+        // Meanwhile the set changes again; then the kernel takes everything.
+        let old = intent.sets.insert(bad.clone(), random::set(&mut dice, &bad)).unwrap();
+        let (old, new) = (&old.members, &intent.sets[&bad].members);
+        let mut dirty = renderer.debts().clone();
+        dirty.sets.insert(
+            bad,
+            SetChange {
+                added: new.difference(old).cloned().collect(),
+                removed: old.difference(new).cloned().collect(),
+            },
+        );
+        let (change, plan) = renderer.drafted(&intent, &dirty, &surroundings, false);
+        plan.carry_out(&intent, &mut model);
+        renderer.committed(change);
+        let (anew, whole) = installed(&intent, &surroundings);
+        assert_eq!(*renderer.debts(), Dirty::default());
+        assert_eq!(model.chains, whole.chains, "seed {seed}");
+        assert_eq!(model.sets, whole.sets, "seed {seed}");
+        assert_eq!(renderer.state, anew.state, "seed {seed}");
+    }
+}
+
 #[test]
 fn rules_walked_do_not_grow_with_policies() {
     let tcp = |port| {

@@ -108,7 +108,8 @@ impl Sink for Model {
         let (_, rules) = self.chains.remove(&(table, chain.to_owned())).expect("a chain");
         assert!(rules.is_empty(), "chain {chain} has rules");
         let mut rules = self.chains.values().flat_map(|(_, rules)| rules);
-        assert!(!rules.any(|rule| named(rule).0.iter().any(|it| *it == chain)), "{chain} is used");
+        let is_named = rules.any(|rule| named(rule).0.iter().any(|it| *it == chain));
+        assert!(!is_named, "{chain} is used");
         let leads = |it: &Option<Verdict>| matches!(it, Some(Verdict::Goto(to) | Verdict::Jump(to)) if to == chain);
         assert!(!self.sets.values().any(|(_, all)| all.values().any(leads)), "{chain} is used");
     }
@@ -195,47 +196,9 @@ impl Model {
 
     fn evaluate(&self, rule: &Rule, packet: &mut OnTheWay, fate: &mut Fate) -> Option<Verdict> {
         let mut registers = [0_u8; 64];
-        let slot = |register: &nft::Register| -> usize {
-            let text = format!("{register:?}");
-            text.trim_matches(|c: char| !c.is_ascii_digit()).parse::<usize>().unwrap() * 4
-        };
         let mut verdict = Verdict::Continue;
         for expression in &rule.expressions {
             let goes_on = match expression {
-                Expression::Load { source, register } => {
-                    let value = load(*source, packet)?;
-                    let at = slot(register);
-                    let room = value.len().next_multiple_of(4);
-                    registers[at..at + room].fill(0);
-                    registers[at..at + value.len()].copy_from_slice(&value);
-                    true
-                }
-                Expression::Compare { register, operator, value } => {
-                    let at = slot(register);
-                    let found = &registers[at..at + value.len()];
-                    match operator {
-                        Comparison::Equal => found == value.as_slice(),
-                        Comparison::NotEqual => found != value.as_slice(),
-                        _ => unreachable!(),
-                    }
-                }
-                Expression::Range { register, is_inverted, first, last } => {
-                    let at = slot(register);
-                    let found = &registers[at..at + first.len()];
-                    (first.as_slice() <= found && found <= last.as_slice()) != *is_inverted
-                }
-                Expression::Bitwise { register, mask, xor } => {
-                    let at = slot(register);
-                    for (number, (mask, xor)) in mask.iter().zip(xor).enumerate() {
-                        registers[at + number] = (registers[at + number] & mask) ^ xor;
-                    }
-                    true
-                }
-                Expression::Store { target: Target::Meta(Meta::Mark), register } => {
-                    let at = slot(register);
-                    packet.mark = u32::from_ne_bytes(registers[at..at + 4].try_into().unwrap());
-                    true
-                }
                 Expression::Lookup { register, set, result } => {
                     let found = self.find(set, &registers[slot(register)..]);
                     match result {
@@ -259,10 +222,7 @@ impl Model {
                     fate.is_tracked = false;
                     true
                 }
-                Expression::Counter { .. } | Expression::Limit { .. } | Expression::Log { .. } => {
-                    true
-                }
-                other => panic!("{other:?}"),
+                other => compute(other, &mut registers, packet)?,
             };
             if !goes_on {
                 return None;
@@ -290,6 +250,52 @@ impl Model {
         };
         elements.iter().find(|(one, _)| inside(one)).map(|(_, verdict)| verdict.clone())
     }
+}
+
+fn slot(register: &nft::Register) -> usize {
+    let text = format!("{register:?}");
+    text.trim_matches(|c: char| !c.is_ascii_digit()).parse::<usize>().unwrap() * 4
+}
+
+/// Steps that look at registers and packets only: whether the rule goes on.
+fn compute(step: &Expression, registers: &mut [u8; 64], packet: &mut OnTheWay) -> Option<bool> {
+    Some(match step {
+        Expression::Load { source, register } => {
+            let value = load(*source, packet)?;
+            let at = slot(register);
+            registers[at..at + value.len().next_multiple_of(4)].fill(0);
+            registers[at..at + value.len()].copy_from_slice(&value);
+            true
+        }
+        Expression::Compare { register, operator, value } => {
+            let at = slot(register);
+            let is_equal = registers[at..at + value.len()] == value[..];
+            match operator {
+                Comparison::Equal => is_equal,
+                Comparison::NotEqual => !is_equal,
+                _ => unreachable!(),
+            }
+        }
+        Expression::Range { register, is_inverted, first, last } => {
+            let at = slot(register);
+            let found = &registers[at..at + first.len()];
+            (first.as_slice() <= found && found <= last.as_slice()) != *is_inverted
+        }
+        Expression::Bitwise { register, mask, xor } => {
+            let at = slot(register);
+            for (number, (mask, xor)) in mask.iter().zip(xor).enumerate() {
+                registers[at + number] = (registers[at + number] & mask) ^ xor;
+            }
+            true
+        }
+        Expression::Store { target: Target::Meta(Meta::Mark), register } => {
+            let at = slot(register);
+            packet.mark = u32::from_ne_bytes(registers[at..at + 4].try_into().unwrap());
+            true
+        }
+        Expression::Counter { .. } | Expression::Limit { .. } | Expression::Log { .. } => true,
+        other => panic!("{other:?}"),
+    })
 }
 
 fn load(source: Source, on_the_way: &OnTheWay) -> Option<Vec<u8>> {
