@@ -9,6 +9,7 @@ mod dry_run;
 mod edit;
 mod elsewhere;
 mod events;
+mod explain;
 mod explain_field;
 mod failure;
 mod follow;
@@ -44,7 +45,7 @@ use clap::{CommandFactory, Parser};
 use serde_json::Value;
 use store::resources;
 
-use arguments::{Arguments, Ipam, Node, Place, Structured, Verb};
+use arguments::{Arguments, Ipam, Node, Place, Policy, Structured, Verb};
 use failure::{BROKEN, DIFFERENT, Failure};
 use session::Session;
 use terminal::Terminal;
@@ -153,7 +154,10 @@ fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
         Verb::History { format } => undo::list(terminal, place, format),
         Verb::Describe(other) => Err(elsewhere::describe(&other.words)),
         Verb::Edit(one) => edit::run(&Session::open(place)?, &one),
-        Verb::Explain(other) => Err(elsewhere::explain(&other.words)),
+        Verb::Explain(arguments) => explain::run(terminal, place, &arguments),
+        Verb::Policy(Policy::Suggest(arguments)) => {
+            explain::suggest::run(terminal, place, &arguments)
+        }
         Verb::Ipam(Ipam::Upgrade(arguments)) => {
             return ipam::upgrade::run(terminal, place, &arguments);
         }

@@ -100,7 +100,7 @@ fn files_need_no_flag() {
 fn commands_of_others_lead_to_ours() {
     let place = Place::embedded();
     place.margay("describe np web -n shop").refused(&["help: margay get np web -n shop -o yaml"]);
-    place.margay("explain ippool.spec.cidr").refused(&["help: margay help field ippool.spec.cidr"]);
+    place.margay("explain ippool.spec.cidr").refused(&["margay help field ippool.spec.cidr"]);
     for verb in ["apply", "replace", "diff"] {
         let help = place.margay(&format!("{verb} --help")).ok();
         assert!(!help.out.contains("skip-exists"), "{help:?}");

@@ -8,6 +8,7 @@
 
 mod addresses;
 mod crash;
+mod explain;
 mod first_steps;
 mod habits;
 mod harness;

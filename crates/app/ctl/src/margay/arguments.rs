@@ -8,6 +8,8 @@ use clap_complete::engine::ArgValueCompleter;
 use super::agent::Agent;
 use super::complete;
 use super::events::EventsArguments;
+use super::explain::ExplainArguments;
+use super::explain::suggest::SuggestArguments;
 use super::reconcile::ReconcileArguments;
 use super::remove::RemoveArguments;
 use super::sandboxes::SandboxesArguments;
@@ -119,8 +121,17 @@ pub(crate) enum Verb {
     },
     #[command(hide = true, disable_help_flag = true)]
     Describe(Other),
-    #[command(hide = true, disable_help_flag = true)]
-    Explain(Other),
+    /// Show why traffic is let through or denied, and what a policy does; exit code 1 if denied
+    #[command(after_help = "Examples:\n  \
+        margay explain shop/web-1 shop/db-0 --port 5432\n  \
+        margay explain shop/web-1 192.0.2.7 --port 53 --protocol udp\n  \
+        margay explain 192.0.2.7 n1 --port 22          to a node\n  \
+        margay explain shop/web-1 shop/db-0 --protocol icmp -o json\n  \
+        margay explain policy shop/db-in               whom it selects, which rules never match")]
+    Explain(ExplainArguments),
+    /// About policies
+    #[command(subcommand)]
+    Policy(Policy),
     /// IP address management
     #[command(subcommand)]
     Ipam(Ipam),
@@ -391,6 +402,15 @@ pub(crate) enum Node {
     /// The same as margay status
     #[command(after_help = "Examples:\n  margay node status")]
     Status(StatusArguments),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Write the smallest policy that would let traffic through
+    #[command(after_help = "Examples:\n  \
+        margay policy suggest shop/web-1 shop/db-0 --port 5432\n  \
+        margay policy suggest shop/web-1 shop/db-0 --port 5432 | margay apply -f -")]
+    Suggest(SuggestArguments),
 }
 
 #[derive(Debug, Subcommand)]

@@ -165,6 +165,33 @@ pub(crate) fn namespaces(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning_with(current, all)
 }
 
+/// What can be one end of traffic, namespace/pod or a node; policies behind the word policy.
+pub(crate) fn ends(current: &OsStr) -> Vec<CompletionCandidate> {
+    let line = line();
+    let opened = Session::open_with(&place(&line), |config| config.timeout = PATIENCE);
+    let Ok(session) = opened else { return Vec::new() };
+    if line.iter().any(|word| word == "policy") && line.get(1).is_some_and(|it| it == "explain") {
+        let spoken = |name: Name| Some(format!("{}/{}", name.namespace, name.name));
+        let mut all = found(&session, Kind::NetworkPolicy, None, spoken);
+        all.extend(found(&session, Kind::GlobalNetworkPolicy, None, |name| Some(name.name)));
+        return beginning_with(current, all);
+    }
+    let mut all = BTreeSet::new();
+    let _ = session.resources.each(Kind::WorkloadEndpoint, None, |one| {
+        let pod = |stored: store::resources::Stored| {
+            let pod = stored.object["spec"]["pod"].as_str()?.to_owned();
+            Some(format!("{}/{pod}", stored.name.namespace))
+        };
+        all.extend(one.ok().and_then(pod));
+        match all.len() < SEEN_MAX {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    });
+    all.extend(found(&session, Kind::Node, None, |name| Some(name.name)));
+    beginning_with(current, all)
+}
+
 /// Something of the names of objects, each once.
 fn found(
     session: &Session,

@@ -19,8 +19,11 @@ pub(crate) fn describe(words: &[String]) -> Failure {
 
 /// `explain`: fields are explained by help.
 pub(crate) fn explain(words: &[String]) -> Failure {
-    Failure::new("there is no command explain")
-        .help(format!("margay help field {}", or(words, "IPPool.spec.cidr")))
+    Failure::new("explain wants to know where traffic comes from and where it goes, or a policy")
+        .help(format!(
+            "fields are explained by margay help field {}",
+            or(words, "IPPool.spec.cidr")
+        ))
 }
 
 /// What does the work of a flag that other programs have.

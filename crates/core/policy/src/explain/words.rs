@@ -199,21 +199,37 @@ impl Words<'_> {
 
     /// A selector without the scope that a policy of a namespace adds to it.
     pub fn selector(&self, selector: &Selector) -> String {
-        const NAMESPACE: &str = "projectcalico.org/namespace == ";
+        const NAMESPACE: &str = "projectcalico.org/namespace";
         let text = selector.canonical();
-        let here = format!("{NAMESPACE}\"{}\"", self.namespace);
+        let here = format!("{NAMESPACE} == \"{}\"", self.namespace);
         if text == here {
             return format!("namespace {}", self.namespace);
         }
-        let of_rule = || text.strip_prefix(&format!("({here} && "))?.strip_suffix(')');
-        let of_policy = || text.strip_prefix('(')?.strip_suffix(&format!(" && {here})"));
-        let inner = of_rule().or_else(of_policy).filter(|it| is_balanced(it)).unwrap_or(text);
-        // Outer brackets say nothing on their own.
-        match inner.strip_prefix('(').and_then(|it| it.strip_suffix(')')) {
-            Some(bare) if is_balanced(bare) => bare.to_owned(),
-            _ => inner.to_owned(),
+        let behind = |scope: &str| {
+            let inner = text.strip_prefix(&format!("({scope} && "))?.strip_suffix(')')?;
+            is_balanced(inner).then(|| unbracketed(inner))
+        };
+        let before = |scope: &str| {
+            let inner = text.strip_prefix('(')?.strip_suffix(&format!(" && {scope})"))?;
+            is_balanced(inner).then(|| unbracketed(inner))
+        };
+        if let Some(inner) = behind(&here).or_else(|| before(&here)) {
+            return inner.to_owned();
         }
+        if let Some(inner) = behind(&format!("has({NAMESPACE})")) {
+            return format!("{inner} in any namespace");
+        }
+        if let Some(inner) = behind(&format!("!has({NAMESPACE})")) {
+            return format!("{inner} in no namespace");
+        }
+        unbracketed(text).to_owned()
     }
+}
+
+/// Outer brackets say nothing on their own.
+fn unbracketed(text: &str) -> &str {
+    let bare = text.strip_prefix('(').and_then(|it| it.strip_suffix(')'));
+    bare.filter(|it| is_balanced(it)).unwrap_or(text)
 }
 
 /// Whether no bracket closes before it opens, quotes aside.
@@ -382,6 +398,8 @@ mod tests {
         assert_eq!(said("shop", &format!("a == 'b' && {scope}")), "a == \"b\"");
         assert_eq!(said("shop", &format!("{scope} && a == 'b'")), "a == \"b\"");
         assert_eq!(said("shop", scope), "namespace shop");
+        let any = "has(projectcalico.org/namespace) && a == 'b'";
+        assert_eq!(said("shop", any), "a == \"b\" in any namespace");
         assert_eq!(said("", scope), scope.replace('\'', "\""));
         let both = "(a == \"b\" || c == \")\") && has(d)";
         assert_eq!(said("shop", both), both);

@@ -1,0 +1,231 @@
+//! The answer for people: the verdict, then the way to it.
+
+use std::fmt::Write as _;
+
+use model::resource::Action;
+use policy::explain::{
+    Ends, Layer, PolicyWalk, RuleWalk, Step, TierWalk, Walk, Words, action, protocol,
+};
+use policy::{End as TierEnd, Outcome, Packet, Place};
+use text::words::count;
+
+use super::super::terminal::{Mark, Terminal, printable};
+use super::Answer;
+use super::hops::{Hop, denied, word};
+
+/// Near misses of one policy that are shown one by one.
+const SHOWN_MAX: usize = 8;
+
+pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
+    let (mark, verdict) = headline(answer);
+    let mut text = verdict + "\n";
+    let mut labels = Vec::new();
+    for hop in &answer.hops {
+        labels.push(format!("{} of {} ({})", word(hop.direction), hop.short, hop.node));
+    }
+    let width = labels.iter().map(|it| it.chars().count()).max().unwrap_or(0);
+    for (hop, label) in answer.hops.iter().zip(labels) {
+        let _ = writeln!(text, "{label:<width$}  {}", way(&hop.walk));
+        for line in details(answer, hop) {
+            let _ = writeln!(text, "{:width$}    {line}", "");
+        }
+    }
+    for end in [&answer.source, &answer.destination] {
+        if end.endpoint.is_none() {
+            let what = if end.is_host { "has no host endpoint" } else { "is outside" };
+            let _ = writeln!(text, "{} {what}: no policies decide there", end.name);
+        }
+    }
+    let _ = writeln!(text, "path  {}", path(answer));
+    if answer.packet.ports.is_none() && matches!(answer.packet.protocol, 6 | 17 | 132) {
+        let _ = writeln!(text, "note: without --port, rules that name ports do not match");
+    }
+    if !answer.world.aside.is_empty() {
+        let n = count(answer.world.aside.len(), "object");
+        let first = answer.world.aside.first().map_or("", String::as_str);
+        let _ = writeln!(text, "note: {n} cannot be used and is not in force, such as {first}");
+    }
+    let is_guard = |hop: &&Hop| matches!(&hop.walk.decided_by, Some(it) if matches!(it.place, Place::Guard { .. }));
+    if let Some(hop) = denied(&answer.hops).filter(|hop| !is_guard(hop)) {
+        let (name, typed) = (&hop.short, answer.typed());
+        let _ = writeln!(
+            text,
+            "help: to allow it, a rule in a policy that selects {name}:   margay policy suggest {typed}"
+        );
+    }
+    format!("{} {}", terminal.mark(mark), printable_lines(&text))
+}
+
+/// Names come from the datastore: nothing in them reaches the terminal but what can be read.
+pub(crate) fn printable_lines(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", printable(line))).collect()
+}
+
+/// `tcp 5432`.
+pub(super) fn what(packet: &Packet) -> String {
+    let protocol = protocol(&net::Protocol::Number(packet.protocol));
+    match packet.ports {
+        Some((_, port)) => format!("{protocol} {port}"),
+        None => protocol,
+    }
+}
+
+fn headline(answer: &Answer<'_>) -> (Mark, String) {
+    let kernel = answer.kernel.as_ref().map_or(String::new(), |it| format!(", {it}"));
+    let about = format!("(revision {}{kernel})", answer.world.revision);
+    let Some(hop) = denied(&answer.hops) else {
+        let (from, to) = (&answer.source.name, &answer.destination.name);
+        let verdict = format!("allowed: {} from {from} to {to}", what(&answer.packet));
+        return (Mark::Fine, format!("{verdict}      {about}"));
+    };
+    let at = format!("denied at {} of {}", word(hop.direction), hop.name);
+    let verdict = match &hop.walk.decided_by {
+        Some(name) => match &name.place {
+            Place::EndOfTier { tier } => format!("{at} by tier {tier}: no policy allows it"),
+            Place::NoProfile | Place::Guard { .. } => format!("{at}: {name}"),
+            Place::Profile { profile, .. } if !answer.world.has_profile(profile) => {
+                format!("{at}: profile {profile} is not there")
+            }
+            _ => format!("{at} by {name}"),
+        },
+        None => at,
+    };
+    (Mark::Broken, format!("{verdict}      {about}"))
+}
+
+/// `tier security: pass (policy baseline, rule 1) → tier default: allow (…)`.
+fn way(walk: &Walk) -> String {
+    let mut steps: Vec<String> = walk.tiers.iter().map(tier).collect();
+    if let Some(last) = walk.profiles.last() {
+        let decided = last.rules.last().filter(|it| it.is_match);
+        steps.push(match (decided, walk.outcome) {
+            (Some(rule), _) => {
+                let (name, n) = (&last.name, last.rules.len());
+                format!("profile {name}: {} (rule {n})", action(rule.rule.action))
+            }
+            (None, _) => "no profile allows it".to_owned(),
+        });
+    } else if let Some(name) = &walk.decided_by
+        && matches!(name.place, Place::NoProfile | Place::Guard { .. })
+    {
+        steps.push(name.to_string());
+    }
+    if steps.is_empty() {
+        steps.push("no policies".to_owned());
+    }
+    steps.join(" → ")
+}
+
+fn layer(layer: Layer) -> &'static str {
+    match layer {
+        Layer::Normal => "",
+        Layer::Forward => " (forwarded)",
+        Layer::PreDnat => " (before DNAT)",
+        Layer::Untracked => " (untracked)",
+    }
+}
+
+fn tier(tier: &TierWalk) -> String {
+    let name = format!("tier {}{}", tier.name, layer(tier.layer));
+    match tier.step {
+        Step::Rule { policy, rule, action: done } => {
+            let id = tier.policies.get(policy).map(|it| it.id.to_string()).unwrap_or_default();
+            format!("{name}: {} (policy {id}, rule {})", action(done), rule + 1)
+        }
+        Step::End(end) => {
+            let n = tier.policies.len();
+            let applies = if n == 1 { "policy applies" } else { "policies apply" };
+            let end = match end {
+                TierEnd::Deny => "denied",
+                TierEnd::Pass => "passed on",
+            };
+            format!("{name}: {n} {applies}, none matches: {end}")
+        }
+    }
+}
+
+/// The rules that nearly did, where no rule decided; the members that matched, where one did.
+fn details(answer: &Answer<'_>, hop: &Hop) -> Vec<String> {
+    let ends = Ends {
+        source: answer.source.party(answer.world),
+        destination: answer.destination.party(answer.world),
+    };
+    let mut lines = Vec::new();
+    for tier in &hop.walk.tiers {
+        if matches!(tier.step, Step::End(_)) && hop.walk.outcome == Some(Outcome::Deny) {
+            lines.extend(near_misses(answer, tier, &ends));
+        }
+        for staged in &tier.staged {
+            if let Some((rule, would)) = staged.would {
+                let (id, would) = (&staged.id, action(would));
+                lines.push(format!("staged policy {id} would {would} it (rule {})", rule + 1));
+            }
+        }
+    }
+    let deciding = hop.walk.tiers.last().and_then(|tier| match tier.step {
+        // What it passed on was decided elsewhere.
+        Step::Rule { action: Action::Pass, .. } => None,
+        Step::Rule { policy, rule, .. } => {
+            let policy = tier.policies.get(policy)?;
+            Some((policy, policy.rules.get(rule)?))
+        }
+        Step::End(_) => None,
+    });
+    lines.extend(deciding.map(|(policy, rule)| decision(answer, policy, rule)));
+    lines
+}
+
+fn decision(answer: &Answer<'_>, policy: &PolicyWalk, rule: &RuleWalk) -> String {
+    let words = Words { sets: &answer.world.sets, namespace: &policy.id.namespace };
+    let said = words.rule(&rule.rule);
+    let members: Vec<String> = rule.met.iter().map(|it| super::value::member(&it.member)).collect();
+    match members.is_empty() {
+        true => said,
+        false => format!("{said}      in its sets: {}", members.join(", ")),
+    }
+}
+
+fn near_misses(answer: &Answer<'_>, tier: &TierWalk, ends: &Ends) -> Vec<String> {
+    let mut rows = Vec::new();
+    for policy in &tier.policies {
+        let words = Words { sets: &answer.world.sets, namespace: &policy.id.namespace };
+        for (number, rule) in (1..).zip(&policy.rules).take(SHOWN_MAX) {
+            let lack = |it| words.lack(it, &answer.packet, ends);
+            let lacks: Vec<String> = rule.lacks.iter().map(lack).collect();
+            let name = format!("policy {}", policy.id);
+            let rule = words.rule(&rule.rule);
+            rows.push((name, format!("rule {number}"), rule, lacks.join("; ")));
+        }
+        if policy.rules.is_empty() {
+            let name = format!("policy {}", policy.id);
+            rows.push((name, "no rules".to_owned(), String::new(), String::new()));
+        } else if policy.rules.len() > SHOWN_MAX {
+            let more = policy.rules.len() - SHOWN_MAX;
+            let name = format!("policy {}", policy.id);
+            rows.push((name, format!("… {more} more rules"), String::new(), String::new()));
+        }
+    }
+    let width = |of: fn(&(String, String, String, String)) -> &String| {
+        rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)
+    };
+    let (first, second, third) = (width(|it| &it.0), width(|it| &it.1), width(|it| &it.2));
+    let line = |(policy, rule, said, lacks): &(String, String, String, String)| {
+        let line = format!("{policy:<first$} {rule:<second$}  {said:<third$}      {lacks}");
+        line.trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// `web-1 → caliab12 (n1) → cali9f00 (n2) → db-0`.
+fn path(answer: &Answer<'_>) -> String {
+    let (source, destination) = (&answer.source, &answer.destination);
+    let through = |end: &super::ends::End| match (&end.interface, &end.node) {
+        (Some(interface), Some(node)) if !interface.is_empty() => format!("{interface} ({node})"),
+        (_, Some(node)) if !end.is_host => format!("({node})"),
+        _ => String::new(),
+    };
+    let steps =
+        [source.short.clone(), through(source), through(destination), destination.short.clone()];
+    let steps: Vec<String> = steps.into_iter().filter(|it| !it.is_empty()).collect();
+    steps.join(" → ")
+}

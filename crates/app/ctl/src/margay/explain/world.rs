@@ -1,0 +1,139 @@
+//! Everything that policy depends on, read from the datastore.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+
+use api::Kind;
+use api::keys::{ResourceKey, ResourceKind};
+use model::felix::{self, Config, Source, Sources, from_resource};
+use model::resource::{NodeAddress, Resource};
+use policy::convert::convert;
+use policy::input::{Change, Key};
+use policy::intent::Intent;
+use policy::scan::{SetDefinition, scan_policy, scan_profile};
+use policy::{Cluster, SetId, reference};
+use store::resources::{Name, Stored};
+
+use super::super::failure::Failure;
+use super::super::session::Session;
+
+/// The kinds that policy is computed from, the nodes, and their settings.
+const KINDS: [Kind; 12] = [
+    Kind::WorkloadEndpoint,
+    Kind::HostEndpoint,
+    Kind::NetworkSet,
+    Kind::GlobalNetworkSet,
+    Kind::Tier,
+    Kind::Profile,
+    Kind::GlobalNetworkPolicy,
+    Kind::NetworkPolicy,
+    Kind::StagedGlobalNetworkPolicy,
+    Kind::StagedNetworkPolicy,
+    Kind::Node,
+    Kind::FelixConfiguration,
+];
+
+/// What the datastore says about policy.
+#[derive(Default)]
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    /// What people call the workloads: namespace and pod.
+    pub(crate) pods: BTreeMap<Key, (String, String)>,
+    /// The nodes with their addresses.
+    pub(crate) nodes: BTreeMap<String, Vec<IpAddr>>,
+    /// The texts of settings, by the object that has them.
+    settings: BTreeMap<String, BTreeMap<String, String>>,
+    /// Objects that are not in force because something is wrong with them.
+    pub(crate) aside: Vec<String>,
+    /// The revision of the last change to any of it.
+    pub(crate) revision: i64,
+    /// What the sets of all rules stand for.
+    pub(crate) sets: BTreeMap<SetId, SetDefinition>,
+}
+
+impl World {
+    /// Reads it.
+    pub(crate) fn read(session: &Session) -> Result<Self, Failure> {
+        let mut world = Self::default();
+        for kind in KINDS {
+            session.resources.each_judged(kind, None, None, |one| {
+                match one {
+                    Ok(stored) => world.take(kind, &stored),
+                    Err(aside) => world
+                        .aside
+                        .push(aside.name.as_ref().map_or_else(|| aside.key.clone(), Name::spoken)),
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        for policy in world.cluster.policies.values() {
+            world.sets.extend(scan_policy(policy).sets);
+        }
+        for profile in world.cluster.profiles.values() {
+            world.sets.extend(scan_profile(profile).sets);
+        }
+        Ok(world)
+    }
+
+    fn take(&mut self, kind: Kind, stored: &Stored) {
+        let Name { namespace, name, .. } = stored.name.clone();
+        let spoken = stored.name.spoken();
+        if kind == Kind::FelixConfiguration {
+            let spec = stored.object["spec"].as_object().cloned().unwrap_or_default();
+            self.settings.extend(from_resource(&spec, &BTreeMap::new()).ok().map(|it| (name, it)));
+            return;
+        }
+        let Ok(resource) = Resource::typed(kind, &stored.object) else {
+            self.aside.push(spoken);
+            return;
+        };
+        self.revision = self.revision.max(stored.revision);
+        if let Resource::Node(node) = &resource {
+            let bgp = node.spec.bgp.iter();
+            let of_bgp = bgp.flat_map(|it| [it.ipv4_address, it.ipv6_address]).flatten();
+            let others = node.spec.addresses.iter().map(|it: &NodeAddress| it.address);
+            let mut addresses: Vec<IpAddr> = of_bgp.chain(others).map(|it| it.address()).collect();
+            addresses.dedup();
+            self.nodes.insert(name, addresses);
+            return;
+        }
+        let key = ResourceKey { kind: ResourceKind::Api(kind), namespace, name };
+        match convert(&key, Some(&resource)) {
+            Ok(Some(change)) => {
+                if let (Change::Workload(at, _), Resource::WorkloadEndpoint(it)) =
+                    (&change, &resource)
+                {
+                    let pod = [&it.spec.pod, &it.spec.workload, &key.name];
+                    let pod = pod.into_iter().find(|it| !it.is_empty());
+                    let pod = pod.cloned().unwrap_or_default();
+                    self.pods.insert(at.clone(), (key.namespace.clone(), pod));
+                }
+                self.cluster.absorb(change);
+            }
+            Ok(None) => {}
+            Err(_) => self.aside.push(spoken),
+        }
+    }
+
+    /// Whether somebody wrote a profile.
+    pub(crate) fn has_profile(&self, name: &str) -> bool {
+        self.cluster.profiles.contains_key(name)
+    }
+
+    /// The settings of a node, as far as the datastore has them for all or for that one.
+    pub(crate) fn config(&self, node: &str) -> Config {
+        let of = |name: &str| self.settings.get(name).cloned().unwrap_or_default();
+        let sources = Sources::from([
+            (Source::DatastoreGlobal, of("default")),
+            (Source::DatastorePerHost, of(&format!("node.{node}"))),
+        ]);
+        let host = felix::Host { name: node, exists: &|_| false, find_executable: &|_| None };
+        Config::resolve(&sources, &host).0
+    }
+
+    /// What a node has to carry out.
+    pub(crate) fn intent(&self, node: &str) -> Intent {
+        reference::intent(&self.cluster, node)
+    }
+}
