@@ -16,7 +16,7 @@ use crate::filter::TABLE;
 use crate::join::Looks;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
-use crate::{http, keeper, notes, realised, register, serve, server, upkeep};
+use crate::{drops, http, keeper, notes, realised, register, serve, server, upkeep};
 
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -91,6 +91,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     }
     follow_routes(&node)?;
     follow_filter(&node)?;
+    drops::start(&node)?;
     let follower = Arc::clone(&node);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::Builder::new()

@@ -10,6 +10,7 @@ mod arguments;
 mod dataplane;
 mod delegate;
 mod disk;
+mod drops;
 mod filter;
 mod finding;
 mod foreign;

@@ -23,9 +23,10 @@ use store::Store;
 use store::ipam::Driver;
 use store::realised::Realised;
 
+use crate::drops::Drops;
 use crate::filter::{self, Absent, FilterTable, Wanted};
 use crate::finding::Finding;
-use crate::foreign::{self, Drops};
+use crate::foreign;
 use crate::health::{self, Flushed, Health, Registration};
 use crate::memory::Memory;
 use crate::motion::{Gate, Motions};
@@ -71,6 +72,7 @@ pub(crate) struct Node {
     pub(crate) events: Events,
     pub(crate) health: Health,
     pub(crate) motions: Motions,
+    pub(crate) drops: Drops,
     /// Before the making of interfaces.
     pub(crate) gate: Gate,
     /// The addresses that lead to sandboxes, as of the last flush; none if nobody knows.
@@ -98,7 +100,7 @@ pub(crate) struct Node {
     /// Interfaces that are nobody's as of the last look, and why.
     pub(crate) nobodys: Mutex<BTreeMap<String, String>>,
     /// What other programs' tables of the packet filter drop.
-    foreign: Mutex<Drops>,
+    foreign: Mutex<foreign::Drops>,
 }
 
 /// What the kernel should hold, and what holds it.
@@ -216,7 +218,8 @@ impl Node {
             stock: Stock::new(settings.reserve),
             progress: Progress::default(),
             nobodys: Mutex::new(BTreeMap::new()),
-            foreign: Mutex::new(Drops::new()),
+            foreign: Mutex::new(foreign::Drops::new()),
+            drops: Drops::default(),
         })
     }
 

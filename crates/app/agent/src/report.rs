@@ -19,6 +19,11 @@ pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
             let events = node.events.read(wanted);
             reply(&report::Events { node: node.name.clone(), events })
         }
+        Inquiry::Drops(wanted) => {
+            let log = node.drops.log();
+            let (drops, lost) = (log.read(wanted), log.lost());
+            reply(&report::Drops { node: node.name.clone(), drops, lost })
+        }
         Inquiry::Strangers => {
             reply(&report::Strangers { addresses: node.addresses_of_strangers() })
         }

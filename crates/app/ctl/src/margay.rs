@@ -5,6 +5,7 @@ mod agent;
 mod arguments;
 mod complete;
 mod diff;
+mod drops;
 mod dry_run;
 mod edit;
 mod elsewhere;
@@ -154,6 +155,7 @@ fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
         Verb::History { format } => undo::list(terminal, place, format),
         Verb::Describe(other) => Err(elsewhere::describe(&other.words)),
         Verb::Edit(one) => edit::run(&Session::open(place)?, &one),
+        Verb::Drops(arguments) => drops::run(terminal, place, &arguments),
         Verb::Explain(arguments) => explain::run(terminal, place, &arguments),
         Verb::Policy(Policy::Suggest(arguments)) => {
             explain::suggest::run(terminal, place, &arguments)

@@ -7,6 +7,9 @@ pub const TABLE: &str = "margay";
 /// The protocol number of our routes, in the range that is free for programs to use.
 pub const ROUTE_PROTOCOL: u8 = 77;
 
+/// The group of listeners that our rules hand denied packets to.
+pub const DENIALS_GROUP: u16 = 19_783;
+
 /// Stands in every text file that setting up a host makes.
 pub const TEXT: &str = "made by margay setup; margay remove takes it away";
 

@@ -17,6 +17,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::drops::Heard;
 use crate::events::Wanted;
 
 /// The largest message. Runtimes hand in a few KB.
@@ -45,6 +46,8 @@ pub enum Inquiry {
     Sandboxes,
     /// Some [`Events`](crate::report::Events).
     Events(Wanted),
+    /// Some [`Drops`](crate::report::Drops).
+    Drops(Heard),
     /// The [`Strangers`](crate::report::Strangers).
     Strangers,
     /// A [`Reconciliation`](crate::report::Reconciliation).

@@ -9,6 +9,7 @@ use sandbox::identity::Workload;
 use sandbox::life::{Phase, Record};
 use serde::{Deserialize, Serialize};
 
+use crate::drops::Drop;
 use crate::events::Event;
 
 /// How a part of the system stands.
@@ -208,6 +209,17 @@ pub struct Events {
     pub node: String,
     /// Its events, oldest first.
     pub events: Vec<Event>,
+}
+
+/// Packets that policies of a node denied lately.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drops {
+    /// The node.
+    pub node: String,
+    /// The packets, oldest first.
+    pub drops: Vec<Drop>,
+    /// How often packets came faster than they could be noted.
+    pub lost: u64,
 }
 
 /// What the witnesses of a node do not agree about, and what was done about it.

@@ -1,4 +1,5 @@
-//! What the other tests rest on: that a packet that arrives is seen, and one that is dropped is not.
+//! What the other tests rest on: that a packet that arrives is seen, and one that is dropped is
+//! not.
 
 use std::net::IpAddr;
 

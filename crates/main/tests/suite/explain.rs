@@ -136,3 +136,9 @@ fn hosts_have_ports_that_no_policy_closes_and_pods_do_not_reach_their_own() {
     place.give("apply", &suggested.out).ok();
     place.margay("explain shop/db-0 n1 --port 8080").ok();
 }
+
+#[test]
+fn drops_are_asked_of_the_agent() {
+    let place = Place::embedded();
+    place.margay("drops --run-dir .").refused(&["no agent runs here"]);
+}

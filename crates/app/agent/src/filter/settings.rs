@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use host::marks::DENIALS_GROUP;
 use model::felix::{Config, FailsafePort, Value};
 use net::{Port, Protocol};
 use policy::protocol_number;
@@ -9,9 +10,6 @@ use policy::render::{
     DenyAction, EndpointToHost, Failsafe, Listeners, Rate, ServiceLoops, Settings,
 };
 use sandbox::identity::HOST_INTERFACE_PREFIX;
-
-/// The group of the kernel's packet log to which denied packets go.
-pub(crate) const DENIALS_GROUP: u16 = 19_783;
 
 /// How many denied packets each rule tells of: enough to see what is wrong, too few to be felt.
 const DENIALS: Listeners = Listeners {

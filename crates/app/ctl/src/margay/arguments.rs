@@ -7,6 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::agent::Agent;
 use super::complete;
+use super::drops::DropsArguments;
 use super::events::EventsArguments;
 use super::explain::ExplainArguments;
 use super::explain::suggest::SuggestArguments;
@@ -129,6 +130,10 @@ pub(crate) enum Verb {
         margay explain shop/web-1 shop/db-0 --protocol icmp -o json\n  \
         margay explain policy shop/db-in               whom it selects, which rules never match")]
     Explain(ExplainArguments),
+    /// Show packets that policies denied on this node, with who and which rule
+    #[command(after_help = "Examples:\n  margay drops\n  margay drops -f\n  \
+        margay drops shop/db-0      what names this pod")]
+    Drops(DropsArguments),
     /// About policies
     #[command(subcommand)]
     Policy(Policy),

@@ -1,0 +1,74 @@
+//! Denied packets, as the kernel's rules tell of them.
+//!
+//! The rules that drop hand over a bounded number of packets a second; without this listener the
+//! kernel would do nothing with them.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use host::drops::{Denied, DropLog};
+use host::marks::DENIALS_GROUP;
+use kernel::nflog::{LogEvent, Logged, PacketLog};
+
+use crate::node::Node;
+
+/// How long somebody else's hold on the group is waited for before it is tried again.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The packets that were denied lately.
+#[derive(Debug, Default)]
+pub(crate) struct Drops(Mutex<DropLog>);
+
+impl Drops {
+    /// What is known of them.
+    pub(crate) fn log(&self) -> MutexGuard<'_, DropLog> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Listens for denied packets from now on.
+pub(crate) fn start(node: &Arc<Node>) -> io::Result<()> {
+    let node = Arc::clone(node);
+    std::thread::Builder::new().name("drops".into()).spawn(move || {
+        loop {
+            // The agent before this one, or another program, may still have the group.
+            if let Ok(mut log) = PacketLog::open(None, DENIALS_GROUP) {
+                listen(&node, &mut log);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    })?;
+    Ok(())
+}
+
+fn listen(node: &Node, log: &mut PacketLog) {
+    while let Ok(event) = log.next(Duration::from_secs(3600)) {
+        match event {
+            Some(LogEvent::Packet(logged)) => {
+                if let Some(denied) = denied(logged) {
+                    node.drops.log().note(denied, now());
+                }
+            }
+            Some(LogEvent::Lost) => node.drops.log().note_loss(),
+            None => {}
+        }
+    }
+}
+
+/// None for what is no packet of IP.
+fn denied(logged: Logged) -> Option<Denied> {
+    let header = logged.header?;
+    Some(Denied {
+        rule: logged.prefix,
+        source: header.source,
+        destination: header.destination,
+        protocol: header.protocol,
+        port: header.ports.map(|it| it.1),
+        icmp: header.icmp,
+    })
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
