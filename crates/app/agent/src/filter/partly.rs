@@ -65,7 +65,11 @@ pub(super) fn complete(wanted: &Ruleset, present: &Ruleset, absent: &Absent) -> 
         _ => true,
     };
     let id = |family: TableFamily| TableId::new(family, TABLE);
-    let sets = || wanted.sets.iter().filter(|(_, filled)| !filled.set.has_ranges);
+    // The elements of sets of ranges were not read: what stands of them stays.
+    let is_ours = |(key, filled): &(&(TableFamily, String), &Filled)| {
+        !filled.set.has_ranges || !present.sets.contains_key(*key)
+    };
+    let sets = || wanted.sets.iter().filter(is_ours);
     for ((family, name), filled) in sets() {
         if !present.sets.contains_key(&(*family, name.clone())) && !filled.is_of_cluster {
             batch.add_set(&id(*family), &filled.set);
@@ -121,7 +125,9 @@ fn unknown_chains(wanted: &Ruleset, present: &Ruleset) -> BTreeSet<String> {
         for ((family, name), (_, rules)) in &wanted.chains {
             let is_there = present.chains.contains_key(&(*family, name.clone()));
             let is_bad = |it: &Expression| match it {
-                Expression::Lookup { set, .. } => lacks(set),
+                Expression::Lookup { set, .. } => {
+                    lacks(set) || leads(wanted, set).any(|chain| unknown.contains(chain))
+                }
                 Expression::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain)) => {
                     unknown.contains(chain)
                 }
@@ -135,6 +141,16 @@ fn unknown_chains(wanted: &Ruleset, present: &Ruleset) -> BTreeSet<String> {
             return unknown;
         }
     }
+}
+
+/// The chains that a map leads to.
+fn leads<'a>(wanted: &'a Ruleset, map: &str) -> impl Iterator<Item = &'a String> {
+    let found = wanted.sets.get(&(TableFamily::Inet, map.to_owned()));
+    let elements = found.into_iter().flat_map(|filled| filled.elements.values());
+    elements.filter_map(|element| match &element.value {
+        Some(ElementValue::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain))) => Some(chain),
+        _ => None,
+    })
 }
 
 impl Absent {

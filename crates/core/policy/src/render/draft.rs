@@ -179,9 +179,8 @@ impl<'a> Draft<'a> {
         let uses: BTreeSet<String> = targets.iter().map(|(_, chain)| chain.clone()).collect();
         uses.iter().for_each(|it| self.retain(it));
         let (_, entries) = by_address(&targets, is_ipv4, &self.intent.sets, None);
-        let added = entries.into_iter().map(leading).collect();
         let body = Body::Addresses { set: set.clone(), is_ipv4, targets };
-        let fill = Fill::By { removed: Vec::new(), added };
+        let fill = Fill::Anew(entries.into_iter().map(leading).collect());
         self.put_set(&set, body, uses.into_iter().collect(), fill);
         name
     }

@@ -43,7 +43,7 @@ pub(super) enum Fill {
         removed: Vec<Element>,
         added: Vec<Element>,
     },
-    /// With these only.
+    /// With these only, which come from members of IP sets.
     Anew(Vec<Element>),
     /// With all members of an IP set; those that stand go first.
     All(SetUse),
@@ -124,7 +124,9 @@ impl SetPlan {
         let (removed, added) = match &self.fill {
             Fill::By { removed, added } => (removed.clone(), added.clone()),
             Fill::Anew(elements) => {
-                sink.flush_set(table, set);
+                if !self.is_new {
+                    sink.flush_set(table, set);
+                }
                 (Vec::new(), elements.clone())
             }
             Fill::Change(using, change) => match intent.sets.get(&using.id) {
