@@ -5,18 +5,24 @@
 mod random;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use kernel::nft::{Element, Nft, Rule, TableFamily, TableId};
+use kernel::nft::{Element, Nft, Rule as Listing, TableFamily, TableId};
+use model::resource::Action;
+use net::Protocol;
+use policy::input::{PolicyId, PolicyKind};
+use policy::intent::{Directions, Intent, TierInForce, Workload};
 use policy::render::{
-    Counters, DenyAction, EndpointToHost, Failsafe, Listeners, Rate, Renderer, ServiceLoops,
-    Settings, Surroundings,
+    Counters, DenyAction, EndpointToHost, Failsafe, Limit, Listeners, Rate, Refused, Renderer,
+    ServiceLoops, Settings, Surroundings,
 };
+use policy::{End, Rule};
 use random::Dice;
 
 use crate::world::world;
 
 /// What stands in our tables, in an order of its own.
-type Listed = (BTreeMap<String, Vec<Rule>>, BTreeMap<(TableFamily, String), Vec<Element>>);
+type Listed = (BTreeMap<String, Vec<Listing>>, BTreeMap<(TableFamily, String), Vec<Element>>);
 
 fn listed(nft: &mut Nft) -> Listed {
     let (mut chains, mut sets) = (BTreeMap::new(), BTreeMap::new());
@@ -89,4 +95,59 @@ fn changes_are_accepted_and_lead_to_what_is_installed_anew() {
         anew.commit(&renderer.install(&intent, &surroundings).batch).unwrap();
         assert_eq!(listed(&mut changed), listed(&mut anew), "seed {seed}");
     }
+}
+
+/// A workload with that many tiers, each of which asks for ten ports.
+fn with_tiers(n_tiers: usize) -> Intent {
+    let rule = |port: u16| {
+        let mut rule = Rule::all(Action::Allow);
+        rule.protocol = Some(Protocol::Number(6));
+        rule.destination.ports.ranges.push((port, port));
+        rule
+    };
+    let rules = || (0..10).map(rule).collect();
+    let id = PolicyId {
+        kind: PolicyKind::GlobalNetworkPolicy,
+        namespace: String::new(),
+        name: "ports".to_owned(),
+    };
+    let tier = |number: usize| TierInForce {
+        name: format!("t{number}"),
+        end: End::Pass,
+        ingress: vec![id.clone()],
+        egress: vec![id.clone()],
+    };
+    let workload = Workload {
+        interface: "cali1".to_owned(),
+        addresses: vec!["10.0.0.1/32".parse().unwrap(), "fd00::1/128".parse().unwrap()],
+        tiers: (0..n_tiers).map(tier).collect(),
+        profiles: vec!["open".to_owned()],
+        ..Workload::default()
+    };
+    let directions = Arc::new(Directions { ingress: rules(), egress: rules() });
+    Intent {
+        workloads: [("w".to_owned(), workload)].into(),
+        policies: [(id.clone(), directions.clone())].into(),
+        profiles: [("open".to_owned(), directions)].into(),
+        ..Intent::default()
+    }
+}
+
+#[test]
+fn as_many_tiers_as_the_kernel_can_link_are_rendered_and_more_are_refused() {
+    let Some(world) = world() else { return };
+    let mut nft = Nft::in_netns(&world.netns).unwrap();
+    let renderer = Renderer::new(Settings::default());
+    for n_tiers in 0..=12 {
+        let change = renderer.install(&with_tiers(n_tiers), &Surroundings::default());
+        assert_eq!(change.refused, []);
+        nft.commit(&change.batch).unwrap();
+    }
+    let change = renderer.install(&with_tiers(13), &Surroundings::default());
+    let refusal = change.refused.first().unwrap();
+    assert_eq!(refusal.object, Refused::Workload("w".to_owned()));
+    assert_eq!(refusal.limit, Limit::Links(15, 14));
+    nft.commit(&change.batch).unwrap();
+    let (_, sets) = listed(&mut nft);
+    assert_eq!(sets[&(TableFamily::Inet, "to4".to_owned())], [], "it is closed");
 }
