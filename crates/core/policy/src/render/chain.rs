@@ -19,7 +19,7 @@ use crate::set::SetId;
 use crate::verdict::End;
 
 use super::clause::{Clause, Protocols, Side, alternatives};
-use super::draft::{Draft, Scope};
+use super::draft::{Draft, Scope, digest, target};
 use super::emit::{Emitter, FAMILY, IPV4, IPV6, PROTOCOL};
 use super::program::{denial, marked};
 use super::settings::Counters;
@@ -121,6 +121,8 @@ impl Step<'_> {
 struct ChainWriter<'d, 'a> {
     emitter: Emitter<'d, 'a>,
     origin: Arc<Origin>,
+    /// The rule that ends its chains, and the chain that it leads to.
+    end: Option<(Rule, Option<String>)>,
 }
 
 impl<'d, 'a> ChainWriter<'d, 'a> {
@@ -128,7 +130,7 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
         let mut emitter = Emitter::new(draft, origin.lane.is_ipv4);
         // The next chain is kept also while no rule leads there: other rules may come.
         emitter.scope.uses.extend(origin.next.clone());
-        Self { emitter, origin: origin.clone() }
+        Self { emitter, origin: origin.clone(), end: None }
     }
 
     /// A map from protocol and port to chains for each class, and the rules for all others.
@@ -191,12 +193,13 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
 
     /// A chain that is named by what is in it.
     fn shared_chain(&mut self, rules: Vec<Rule>) -> String {
-        let name = format!("{}-{}", self.origin.lane.prefix(), super::draft::digest(&rules));
+        let name = format!("{}-{}", self.origin.lane.prefix(), digest(&rules));
         let scope = std::mem::take(&mut self.emitter.scope);
-        let sets = scope.sets.clone();
-        let rules = in_chain(rules, &name);
-        self.emitter.draft.put_chain(Chain::plain(&name), rules, scope, None);
-        self.emitter.scope.sets = sets;
+        self.emitter.scope.sets.clone_from(&scope.sets);
+        if self.emitter.draft.object(&name).is_none() {
+            let rules = in_chain(rules, &name);
+            self.emitter.draft.put_chain(Chain::plain(&name), rules, scope, None);
+        }
         name
     }
 
@@ -344,23 +347,31 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
         Verdict::Goto(chain)
     }
 
-    /// The rule for what no other decides.
+    /// The rule for what no other decides: the same in every chain of a tier.
     fn end(&mut self) -> Rule {
         let direction = self.origin.lane.direction;
-        match &self.origin.clone().part {
-            Part::Tier { name, end, .. } => {
-                let name = RuleName::end_of_tier(direction, name.clone());
-                let verdict = match end {
-                    End::Deny => self.deny(&name),
-                    End::Pass => self.leave(),
-                };
-                Rule::new("").verdict(verdict).comment(&name.to_text())
-            }
-            Part::Profile(_) => {
-                let verdict = self.leave();
-                Rule::new("").verdict(verdict)
-            }
-        }
+        let (rule, used) = match self.end.take() {
+            Some(known) => known,
+            None => match &self.origin.clone().part {
+                Part::Tier { name, end, .. } => {
+                    let name = RuleName::end_of_tier(direction, name.clone());
+                    let verdict = match end {
+                        End::Deny => self.deny(&name),
+                        End::Pass => self.leave(),
+                    };
+                    let used = target(&verdict);
+                    (Rule::new("").verdict(verdict).comment(&name.to_text()), used)
+                }
+                Part::Profile(_) => {
+                    let verdict = self.leave();
+                    let used = target(&verdict);
+                    (Rule::new("").verdict(verdict), used)
+                }
+            },
+        };
+        self.emitter.scope.uses.extend(used.clone());
+        self.end = Some((rule.clone(), used));
+        rule
     }
 }
 

@@ -299,7 +299,8 @@ fn leading((address, chain): (IpAddr, String)) -> Element {
     Element::verdict(Key::address(address), Verdict::Goto(chain))
 }
 
-fn target(verdict: &Verdict) -> Option<String> {
+/// The chain that a verdict leads to.
+pub(super) fn target(verdict: &Verdict) -> Option<String> {
     match verdict {
         Verdict::Jump(chain) | Verdict::Goto(chain) => Some(chain.clone()),
         _ => None,

@@ -110,7 +110,10 @@ impl Sink for Model {
         let mut rules = self.chains.values().flat_map(|(_, rules)| rules);
         let is_named = rules.any(|rule| named(rule).0.iter().any(|it| *it == chain));
         assert!(!is_named, "{chain} is used");
-        let leads = |it: &Option<Verdict>| matches!(it, Some(Verdict::Goto(to) | Verdict::Jump(to)) if to == chain);
+        let leads = |it: &Option<Verdict>| match it {
+            Some(Verdict::Goto(to) | Verdict::Jump(to)) => to == chain,
+            _ => false,
+        };
         assert!(!self.sets.values().any(|(_, all)| all.values().any(leads)), "{chain} is used");
     }
 }
