@@ -15,7 +15,7 @@ use intent::InSync;
 use kernel::nft::{Batch, Nft, Table, TableFamily, TableId};
 use kernel::{Error, Netns, Result};
 use policy::intent::{Dirty, Intent};
-use policy::render::{Change, Refused, Renderer, Settings, Surroundings};
+use policy::render::{Change, Refused, Renderer, Settings, Step, Surroundings};
 
 pub(crate) use partly::Absent;
 
@@ -112,9 +112,7 @@ impl FilterTable {
     /// Whether our tables are there; who cannot look does not say that they are gone.
     fn stands(&mut self) -> bool {
         let present = self.nft.tables();
-        present.map_or(true, |present| {
-            tables().iter().all(|ours| present.iter().any(|table| table.id == ours.id))
-        })
+        present.map_or(true, |present| tables().iter().all(|ours| present.contains(ours)))
     }
 
     /// What the kernel's filter lacks of an interface with these addresses, in words.
@@ -137,7 +135,7 @@ impl FilterTable {
         Ok(faults)
     }
 
-    /// Makes the kernel's filter the wanted one, in one transaction. Something that the kernel
+    /// Makes the kernel's filter the wanted one, at one moment. Something that the kernel
     /// refuses is left out, and stands as before; everything else is carried out.
     pub(crate) fn apply(&mut self, _: InSync, wanted: Wanted<'_>) -> Result<()> {
         // Whatever comes of the transaction, the old picture is not trusted any more.
@@ -145,7 +143,7 @@ impl FilterTable {
         let dirty = self.due(&renderer, wanted.dirty);
         let change = renderer.update(wanted.intent, &dirty, wanted.around);
         self.note(&dirty, &change);
-        match self.commit(&change.batch) {
+        match self.take(&change.steps) {
             Ok(()) => renderer.committed(change),
             Err(Error::Rejected(_)) => {
                 self.isolate(&mut renderer, &Wanted { dirty: &dirty, ..wanted })?
@@ -159,13 +157,15 @@ impl FilterTable {
     fn install(&mut self, wanted: Wanted<'_>) -> Result<()> {
         let mut renderer = Renderer::new(self.settings.clone());
         self.refused.clear();
-        let change = renderer.install(wanted.intent, wanted.around);
+        let present = self.nft.tables()?;
+        let change = renderer.replace(wanted.intent, wanted.around, &present);
         self.note(&Dirty::default(), &change);
-        match self.commit(&change.batch) {
+        match self.take(&change.steps) {
             Ok(()) => renderer.committed(change),
             Err(Error::Rejected(_)) => {
-                let bare = renderer.install(&Intent::default(), wanted.around);
-                self.commit(&bare.batch)?;
+                let present = self.nft.tables()?;
+                let bare = renderer.replace(&Intent::default(), wanted.around, &present);
+                self.take(&bare.steps)?;
                 renderer.committed(bare);
                 let everything = wanted.intent.everything();
                 self.isolate(&mut renderer, &Wanted { dirty: &everything, ..wanted })?;
@@ -181,7 +181,7 @@ impl FilterTable {
     fn isolate(&mut self, renderer: &mut Renderer, wanted: &Wanted<'_>) -> Result<()> {
         for piece in renderer.pieces(wanted.dirty) {
             let change = renderer.update(wanted.intent, &piece, wanted.around);
-            match self.commit(&change.batch) {
+            match self.take(&change.steps) {
                 Ok(()) => renderer.committed(change),
                 Err(Error::Rejected(failures)) => {
                     let why = failures.first().map(ToString::to_string).unwrap_or_default();
@@ -224,14 +224,26 @@ impl FilterTable {
     pub(crate) fn apply_partly(&mut self, wanted: Wanted<'_>, absent: &Absent) -> Result<()> {
         self.installed = None;
         let renderer = Renderer::new(self.settings.clone());
-        let change = renderer.install(wanted.intent, wanted.around);
-        let mut batch = change.batch;
         if self.stands() {
             let ruleset = renderer.whole(wanted.intent, wanted.around);
-            batch = partly::complete(&ruleset, &partly::read(&mut self.nft)?, absent);
+            let steps = partly::complete(&ruleset, &partly::read(&mut self.nft)?, absent);
+            steps.iter().try_for_each(|batch| self.commit(batch))?;
+        } else {
+            let present = self.nft.tables()?;
+            let change = renderer.replace(wanted.intent, wanted.around, &present);
+            self.take(&change.steps)?;
         }
-        self.commit(&batch)?;
         self.is_repaired |= std::mem::take(&mut self.is_lost);
+        Ok(())
+    }
+
+    fn take(&mut self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            if step.waits {
+                kernel::nft::await_packets();
+            }
+            self.commit(&step.batch)?;
+        }
         Ok(())
     }
 

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use host::marks::TABLES;
 use kernel::Result;
 use kernel::nft::expression::{Ct, Meta};
 use kernel::nft::{
     Chain, Expression, Hook, ListedRule, Nft, Rule, Source, TableFamily, TableId, Verdict,
 };
 
-use crate::filter::TABLE;
 use crate::finding::{Finding, Severity};
 
 /// What other tables drop, by table and chain, in words.
@@ -29,7 +29,7 @@ pub(crate) fn look(
     for table in tables.iter().map(|table| &table.id) {
         let is_meant = only.is_none_or(|only| only.contains(table));
         let is_ip = matches!(table.family, TableFamily::Inet | TableFamily::Ip | TableFamily::Ip6);
-        if !is_meant || !is_ip || table.name == TABLE {
+        if !is_meant || !is_ip || TABLES.contains(&table.name.as_str()) {
             continue;
         }
         let chains: Vec<Chain> =
@@ -95,7 +95,7 @@ pub(crate) fn finding(((table, chain), what): (&(String, String), &String)) -> F
          policy allows may be lost there"
     );
     let fix = format!("nft list chain {table} {chain}      # accept cali* there, or remove it");
-    Finding::new("MG-FILTER-001", Severity::Degraded, "FILTER", problem, fix)
+    Finding::new("MG-FILTER-002", Severity::Degraded, "FILTER", problem, fix)
 }
 
 #[cfg(test)]

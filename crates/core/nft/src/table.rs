@@ -102,18 +102,22 @@ pub struct Table {
     pub is_owned: bool,
     /// An owned table that stays when its owner goes; the next owner may adopt it. Linux 6.9.
     pub is_persistent: bool,
+    /// Its chains see no packets.
+    pub is_dormant: bool,
 }
 
 impl Table {
     /// A table that anybody with the right may change.
     pub fn new(id: TableId) -> Self {
-        Self { id, is_owned: false, is_persistent: false }
+        Self { id, is_owned: false, is_persistent: false, is_dormant: false }
     }
 
     /// Writes it as the body of a message.
     pub fn encode(&self, writer: &mut Writer) {
         writer.text(1, &self.id.name);
-        let flags = u32::from(self.is_owned) * 2 + u32::from(self.is_persistent) * 4;
+        let flags = u32::from(self.is_dormant)
+            + u32::from(self.is_owned) * 2
+            + u32::from(self.is_persistent) * 4;
         writer.u32_be(2, flags);
     }
 
@@ -125,6 +129,7 @@ impl Table {
                 (1, value) => table.id.name = wire::read_text(value),
                 (2, value) => {
                     let flags = wire::read_u32_be(value)?;
+                    table.is_dormant = flags & 1 != 0;
                     table.is_owned = flags & 2 != 0;
                     table.is_persistent = flags & 4 != 0;
                 }

@@ -30,14 +30,14 @@ mod workload;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use nft::Batch;
+use nft::{Batch, Table, TableFamily};
 
 use crate::input::{Key, PolicyId};
 use crate::intent::{Dirty, Intent, SetChange};
 use crate::set::SetId;
 
 use draft::Draft;
-use plan::{Fill, In, Plan, SetPlan, Transaction};
+use plan::{Fill, In, Plan, SetPlan, Sink, Transaction};
 use state::{Body, Kind, Object, SetUse, State, chains_of};
 use workload::Placed;
 
@@ -56,11 +56,12 @@ pub struct Renderer {
     debts: Dirty,
 }
 
-/// A transaction, and what stands once it is committed.
+/// Transactions, and what stands once they are committed.
 #[derive(Debug)]
 pub struct Change {
-    /// The transaction; empty if there is nothing to do.
-    pub batch: Batch,
+    /// The transactions, to be committed one after the other; none if there is nothing to do. What
+    /// is in force after each of them is what was before, or what is wanted.
+    pub steps: Vec<Step>,
     /// What cannot be carried out, and stands as before.
     pub refused: Vec<Refusal>,
     is_anew: bool,
@@ -73,6 +74,25 @@ pub struct Change {
     waiting: Option<BTreeSet<(String, Key)>>,
     surroundings: Option<Surroundings>,
     done: Dirty,
+}
+
+/// A transaction of several.
+#[derive(Debug)]
+pub struct Step {
+    /// The transaction.
+    pub batch: Batch,
+    /// Whether no packet may be under way any more that has met what stood before the last one.
+    pub waits: bool,
+}
+
+impl Step {
+    fn new(batch: Batch) -> Self {
+        Self { batch, waits: false }
+    }
+
+    fn waiting(self) -> Self {
+        Self { waits: true, ..self }
+    }
 }
 
 /// Something that nftables cannot hold.
@@ -158,6 +178,72 @@ impl Renderer {
         self.drafted(intent, &whole(intent), surroundings, true).0
     }
 
+    /// Everything anew where something stands under our names already, as `present` tells of all
+    /// tables: without a moment in which nothing is in force, or half of it.
+    ///
+    /// A table that is emptied and filled in one transaction lets packets through that are in it at
+    /// that moment, so another one is in force until it is done.
+    pub fn replace(
+        &self,
+        intent: &Intent,
+        surroundings: &Surroundings,
+        present: &[Table],
+    ) -> Change {
+        let (mut change, plan) = self.drafted(intent, &whole(intent), surroundings, true);
+        let meanwhile = self.meanwhile();
+        let standing = |name: &str| {
+            let is_ours = |it: &&Table| it.id.name == name && it.id.family == TableFamily::Inet;
+            present.iter().find(is_ours).map(|table| !table.is_dormant)
+        };
+        let filled = |name: &str, is_silent: bool| {
+            let mut first = Transaction::new(name);
+            first.is_silent = is_silent;
+            first.reset();
+            plan.prepare(intent, &mut first);
+            let mut second = Transaction::new(name);
+            plan.switch(intent, &mut second);
+            [first, second].map(|transaction| Step::new(transaction.batch))
+        };
+        let silenced = |name: &str| {
+            let mut transaction = Transaction::new(name);
+            transaction.silence();
+            Step::new(transaction.batch)
+        };
+        change.steps.clear();
+        let own = self.settings.table.as_str();
+        match (standing(own), standing(&meanwhile)) {
+            (Some(true), other) => {
+                change.steps.extend(other.map(|_| silenced(&meanwhile)));
+                change.steps.extend(filled(&meanwhile, other.is_some()));
+                change.steps.push(silenced(own).waiting());
+                let [first, second] = filled(own, true);
+                change.steps.extend([first.waiting(), second]);
+            }
+            // One before us did not come to its end: the other table is in force.
+            (before, Some(_)) => change.steps.extend(filled(own, before.is_some())),
+            (before, None) => {
+                change.steps.extend(filled(own, before.is_some()));
+                return change;
+            }
+        }
+        change.steps.push(silenced(&meanwhile).waiting());
+        let mut removal = Transaction::new(&meanwhile);
+        removal.remove();
+        change.steps.push(Step::new(removal.batch).waiting());
+        change
+    }
+
+    /// The name of the tables that are in force while ours are made anew.
+    pub fn meanwhile(&self) -> String {
+        format!("{}-meanwhile", self.settings.table)
+    }
+
+    fn step(&self, fill: impl FnOnce(&mut Transaction)) -> Step {
+        let mut transaction = Transaction::new(&self.settings.table);
+        fill(&mut transaction);
+        Step::new(transaction.batch)
+    }
+
     /// What leads to an intent from the one that stands, where they differ by what is dirty.
     pub fn update(&self, intent: &Intent, dirty: &Dirty, surroundings: &Surroundings) -> Change {
         self.drafted(intent, dirty, surroundings, false).0
@@ -194,9 +280,15 @@ impl Renderer {
         draft.sweep();
         self.members(&mut draft);
         change.done = dirty.clone();
-        let mut transaction = Transaction::new(&self.settings.table);
-        draft.plan.carry_out(intent, &mut transaction);
-        change.batch = transaction.batch;
+        change.steps = match is_anew {
+            true => vec![self.step(|it| draft.plan.carry_out(intent, it))],
+            false => vec![
+                self.step(|it| draft.plan.prepare(intent, it)),
+                self.step(|it| draft.plan.switch(intent, it)),
+                self.step(|it| draft.plan.tidy(it)),
+            ],
+        };
+        change.steps.retain(|step| !step.batch.is_empty());
         for name in draft.objects.keys() {
             if let Some(Body::Chain { sets, .. }) = base.objects.get(name).map(|it| &it.body) {
                 change.touched.extend(sets.iter().cloned());
@@ -357,7 +449,7 @@ impl Dirty {
 impl Change {
     fn of(is_anew: bool) -> Self {
         Self {
-            batch: Batch::new(),
+            steps: Vec::new(),
             refused: Vec::new(),
             is_anew,
             objects: BTreeMap::new(),

@@ -4,6 +4,10 @@
 /// The name of our nftables tables.
 pub const TABLE: &str = "margay";
 
+/// The names of all nftables tables that we make: the second is in force while the first is made
+/// anew.
+pub const TABLES: [&str; 2] = [TABLE, "margay-meanwhile"];
+
 /// The protocol number of our routes, in the range that is free for programs to use.
 pub const ROUTE_PROTOCOL: u8 = 77;
 

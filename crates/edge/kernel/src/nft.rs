@@ -11,7 +11,7 @@ pub use ::nft::{
 };
 use ::nft::{batch, set};
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use monitor::{RulesetEvent, RulesetMonitor, Subject};
 
@@ -28,6 +28,8 @@ const GET_SET: u8 = 10;
 const GET_ELEMENTS: u8 = 13;
 const GET_GENERATION: u8 = 16;
 const GET_OBJECT: u8 = 19;
+/// What is waited where the kernel cannot be asked.
+const WITHOUT_BARRIER: Duration = Duration::from_millis(50);
 
 /// Reads and changes the ruleset of the namespace it was opened in.
 pub struct Nft {
@@ -209,6 +211,17 @@ impl Nft {
                 decode(family, rest)
             },
         )
+    }
+}
+
+/// Waits until every packet that is among rules now has left them: some milliseconds.
+///
+/// A packet goes on by what it met first, whatever is committed meanwhile, and may be held up for
+/// long if its processor is.
+pub fn await_packets() {
+    // The kernel answers when each processor has done with whatever it was about.
+    if rustix::thread::membarrier(rustix::thread::MembarrierCommand::Global).is_err() {
+        std::thread::sleep(WITHOUT_BARRIER);
     }
 }
 

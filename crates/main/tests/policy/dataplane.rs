@@ -44,6 +44,14 @@ impl Dataplane {
         self.commit(change, intent);
     }
 
+    /// Everything anew, by a renderer that knows nothing of what stands.
+    pub(crate) fn start_anew(&mut self, intent: Intent) {
+        self.renderer = Renderer::new(self.renderer.settings().clone());
+        let present = self.nft.tables().unwrap();
+        let change = self.renderer.replace(&intent, &self.surroundings, &present);
+        self.commit(change, intent);
+    }
+
     /// From what stands to another intent.
     pub(crate) fn update(&mut self, intent: Intent, dirty: &Dirty) {
         let change = self.renderer.update(&intent, dirty, &self.surroundings);
@@ -52,7 +60,12 @@ impl Dataplane {
 
     fn commit(&mut self, change: policy::render::Change, intent: Intent) {
         assert!(change.refused.is_empty(), "{:?}", change.refused);
-        self.nft.commit(&change.batch).unwrap_or_else(|error| panic!("{error}"));
+        for step in &change.steps {
+            if step.waits {
+                kernel::nft::await_packets();
+            }
+            self.nft.commit(&step.batch).unwrap_or_else(|error| panic!("{error}"));
+        }
         self.renderer.committed(change);
         self.intent = intent;
         self.comments.clear();

@@ -10,11 +10,13 @@
 mod conntrack;
 mod dataplane;
 mod harness;
+mod hostile;
 mod objects;
 mod oracle;
 mod packet;
 mod probes;
 mod random;
 mod semantics;
+mod stream;
 mod trace;
 mod world;

@@ -182,6 +182,16 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Seen> {
     Some(Seen { sort, id, source, destination })
 }
 
+/// Where a packet goes.
+pub(crate) fn destination(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.first()? >> 4 {
+        4 => addresses(bytes.get(..20)?),
+        6 => addresses(bytes.get(..40)?),
+        _ => None,
+    }
+    .map(|it| it.1)
+}
+
 /// The number in a packet of which the network header and what follows are known.
 pub(crate) fn number(network: &[u8], body: &[u8]) -> Option<(Sort, u32)> {
     let protocol = match network.first()? >> 4 {

@@ -4,6 +4,7 @@
 //! queue of that processor, in order, so a later packet that has come as far as any probe could have
 //! says that every probe has arrived or never will: nothing is waited for by the clock.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,6 +68,8 @@ pub(crate) struct End {
     pub(crate) addresses: Vec<IpAddr>,
     senders: [OwnedFd; 2],
     receiver: OwnedFd,
+    /// Whole packets that came for this end, if somebody wants to know.
+    heard: RefCell<Option<Vec<Vec<u8>>>>,
 }
 
 impl End {
@@ -74,7 +77,7 @@ impl End {
     pub(crate) fn open(name: &str, netns: &Netns, addresses: Vec<IpAddr>) -> Self {
         let (senders, receiver) = netns.enter(sockets).unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER).unwrap();
-        Self { name: name.to_owned(), addresses, senders, receiver }
+        Self { name: name.to_owned(), addresses, senders, receiver, heard: RefCell::new(None) }
     }
 
     /// Sends a whole packet as it is.
@@ -98,9 +101,28 @@ impl End {
             let received = rustix::net::recv(&self.receiver, &mut buffer, RecvFlags::DONTWAIT);
             let Ok((n, _)) = received else { return seen };
             let numbered = packet::read(&buffer[..n]);
+            if let Some(heard) = &mut *self.heard.borrow_mut() {
+                let is_sentinel = numbered.is_some_and(|it| it.sort == Sort::Sentinel);
+                let is_ours = packet::destination(&buffer[..n])
+                    .is_some_and(|destination| self.addresses.contains(&destination));
+                if is_ours && !is_sentinel {
+                    heard.push(buffer[..n].to_vec());
+                }
+            }
             // The receiver sees what leaves here, too.
             seen.extend(numbered.filter(|it| self.addresses.contains(&it.destination)));
         }
+    }
+
+    /// Keeps the packets that come for this end from now on.
+    pub(crate) fn listen(&self) {
+        self.drain();
+        *self.heard.borrow_mut() = Some(Vec::new());
+    }
+
+    /// The packets that came since [`Self::listen`].
+    pub(crate) fn heard(&self) -> Vec<Vec<u8>> {
+        self.heard.borrow_mut().take().unwrap_or_default()
     }
 
     fn wait(&self, until: Instant) {

@@ -51,12 +51,13 @@ pub(super) fn n_interfaces(nft: &mut Nft) -> Result<usize> {
     Ok(interfaces.len())
 }
 
-/// Adds what is missing of the wanted where `present` stands, and removes what is gone.
+/// Adds what is missing of the wanted where `present` stands, and removes what is gone: first what
+/// nothing leads to yet, so that no packet comes to a chain whose rules are not yet in force.
 ///
 /// A set that is not there yet has members which this node does not know: whatever would look at
 /// it is left out, and interfaces that lead there stay closed.
-pub(super) fn complete(wanted: &Ruleset, present: &Ruleset, absent: &Absent) -> Batch {
-    let mut batch = Batch::new();
+pub(super) fn complete(wanted: &Ruleset, present: &Ruleset, absent: &Absent) -> [Batch; 2] {
+    let (mut first, mut batch) = (Batch::new(), Batch::new());
     let unknown = unknown_chains(wanted, present);
     let is_known = |element: &Element| match &element.value {
         Some(ElementValue::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain))) => {
@@ -72,16 +73,16 @@ pub(super) fn complete(wanted: &Ruleset, present: &Ruleset, absent: &Absent) -> 
     let sets = || wanted.sets.iter().filter(is_ours);
     for ((family, name), filled) in sets() {
         if !present.sets.contains_key(&(*family, name.clone())) && !filled.is_of_cluster {
-            batch.add_set(&id(*family), &filled.set);
+            first.add_set(&id(*family), &filled.set);
         }
     }
     let fresh = wanted.chains.iter().filter(|(key, _)| !present.chains.contains_key(*key));
     let fresh: Vec<_> = fresh.filter(|((_, name), _)| !unknown.contains(name)).collect();
     for ((family, _), (chain, _)) in &fresh {
-        batch.add_chain(&id(*family), chain);
+        first.add_chain(&id(*family), chain);
     }
     for ((family, _), (_, rules)) in &fresh {
-        rules.iter().for_each(|rule| batch.add_rule(&id(*family), rule));
+        rules.iter().for_each(|rule| first.add_rule(&id(*family), rule));
     }
     let empty = BTreeMap::new();
     for (key, filled) in &present.sets {
@@ -108,7 +109,7 @@ pub(super) fn complete(wanted: &Ruleset, present: &Ruleset, absent: &Absent) -> 
             batch.add_elements(&id(key.0), &filled.set, &fresh);
         }
     }
-    batch
+    [first, batch]
 }
 
 /// The chains that are not there and would look at a set whose members are not known, or lead to

@@ -72,27 +72,65 @@ pub(super) trait Sink {
     fn delete_chain(&mut self, table: In, chain: &str);
 }
 
+/// A packet that is among our rules when a transaction comes into force meets the rules of before,
+/// but looks into sets and maps as they are now; and sets of ranges change a little later than all
+/// else. A new chain has no rules in its eyes, which is to allow, and a set that comes or goes no
+/// members. Hence three transactions for a change: what is new comes first, then what leads there,
+/// and what nothing leads to any more goes last.
 impl Plan {
-    /// Takes the steps.
+    /// Takes all steps at once.
     pub(super) fn carry_out(&self, intent: &Intent, sink: &mut impl Sink) {
         if self.is_anew {
             sink.reset();
         }
-        for ((table, _), plan) in self.sets.iter().filter(|(_, plan)| plan.is_new) {
+        self.prepare(intent, sink);
+        self.switch(intent, sink);
+        self.tidy(sink);
+    }
+
+    /// Makes what is new. It may be there already, if the next step was refused then.
+    pub(super) fn prepare(&self, intent: &Intent, sink: &mut impl Sink) {
+        let sets = || self.sets.iter().filter(|(_, plan)| plan.is_new);
+        let chains = || self.chains.iter().filter(|(_, plan)| plan.is_hidden());
+        for ((table, _), plan) in sets() {
             sink.add_set(*table, &plan.set);
+            if !self.is_anew {
+                sink.flush_set(*table, &plan.set);
+            }
         }
-        for ((table, _), plan) in self.chains.iter().filter(|(_, plan)| plan.is_new) {
+        for ((table, name), plan) in chains() {
             sink.add_chain(*table, &plan.chain);
+            if !self.is_anew {
+                sink.flush_chain(*table, name);
+            }
         }
-        for ((table, _), plan) in &self.sets {
+        for ((table, _), plan) in sets() {
             plan.fill(*table, intent, sink);
         }
-        for ((table, name), plan) in &self.chains {
+        for ((table, _), plan) in chains() {
+            plan.rules.iter().for_each(|rule| sink.add_rule(*table, rule));
+        }
+    }
+
+    /// Changes what stands, and what packets come to by themselves.
+    pub(super) fn switch(&self, intent: &Intent, sink: &mut impl Sink) {
+        let chains = || self.chains.iter().filter(|(_, plan)| !plan.is_hidden());
+        for ((table, _), plan) in chains().filter(|(_, plan)| plan.is_new) {
+            sink.add_chain(*table, &plan.chain);
+        }
+        for ((table, _), plan) in self.sets.iter().filter(|(_, plan)| !plan.is_new) {
+            plan.fill(*table, intent, sink);
+        }
+        for ((table, name), plan) in chains() {
             if !plan.is_new {
                 sink.flush_chain(*table, name);
             }
             plan.rules.iter().for_each(|rule| sink.add_rule(*table, rule));
         }
+    }
+
+    /// Removes what nothing leads to any more.
+    pub(super) fn tidy(&self, sink: &mut impl Sink) {
         // Maps hold the chains that they lead to, and rules the maps.
         self.gone_chains.iter().for_each(|chain| sink.flush_chain(In::Inet, chain));
         self.gone_sets.iter().for_each(|set| sink.delete_set(In::Inet, set));
@@ -115,6 +153,13 @@ impl Plan {
         if let Fill::By { removed, added } = &mut plan.fill {
             if is_there { added.push(element) } else { removed.push(element) }
         }
+    }
+}
+
+impl ChainPlan {
+    /// Whether no packet comes here unless something leads here.
+    fn is_hidden(&self) -> bool {
+        self.is_new && self.chain.base.is_none()
     }
 }
 
@@ -159,12 +204,29 @@ impl SetPlan {
 pub(super) struct Transaction {
     pub(super) batch: Batch,
     tables: [TableId; 2],
+    /// Whether our tables are there and see no packets.
+    pub(super) is_silent: bool,
 }
 
 impl Transaction {
     pub(super) fn new(table: &str) -> Self {
         let tables = [TableFamily::Inet, TableFamily::Arp].map(|it| TableId::new(it, table));
-        Self { batch: Batch::new(), tables }
+        Self { batch: Batch::new(), tables, is_silent: false }
+    }
+
+    /// Our tables see packets no more, or are made such.
+    pub(super) fn silence(&mut self) {
+        for id in &self.tables {
+            let table = Table { is_dormant: true, ..Table::new(id.clone()) };
+            self.batch.add_table(&table);
+        }
+    }
+
+    /// Our tables go.
+    pub(super) fn remove(&mut self) {
+        for id in &self.tables {
+            self.batch.delete_table(id);
+        }
     }
 
     fn id(&self, table: In) -> TableId {
@@ -179,7 +241,14 @@ impl Transaction {
 impl Sink for Transaction {
     fn reset(&mut self) {
         for id in &self.tables {
-            self.batch.reset_table(&Table::new(id.clone()));
+            let table = Table::new(id.clone());
+            if self.is_silent {
+                // To add it once more would wake it up first.
+                self.batch.delete_table(id);
+                self.batch.add_table(&table);
+            } else {
+                self.batch.reset_table(&table);
+            }
         }
     }
 

@@ -13,7 +13,8 @@ use net::Protocol;
 use policy::input::{PolicyId, PolicyKind};
 use policy::intent::{Directions, Intent, TierInForce, Workload};
 use policy::render::{
-    Counters, DenyAction, EndpointToHost, Failsafe, Limit, Listeners, Rate, Refused, Renderer,
+    Change, Counters, DenyAction, EndpointToHost, Failsafe, Limit, Listeners, Rate, Refused,
+    Renderer,
     ServiceLoops, Settings, Surroundings,
 };
 use policy::{End, Rule};
@@ -67,6 +68,12 @@ fn settings(seed: u64) -> Settings {
     }
 }
 
+fn commit(nft: &mut Nft, change: &Change) {
+    for step in &change.steps {
+        nft.commit(&step.batch).unwrap();
+    }
+}
+
 #[test]
 fn changes_are_accepted_and_lead_to_what_is_installed_anew() {
     let (Some(changed), Some(anew)) = (world(), world()) else { return };
@@ -83,16 +90,16 @@ fn changes_are_accepted_and_lead_to_what_is_installed_anew() {
         let mut intent = random::intent(&mut dice);
         let mut renderer = Renderer::new(settings(seed));
         let change = renderer.install(&intent, &surroundings);
-        changed.commit(&change.batch).unwrap();
+        commit(&mut changed, &change);
         renderer.committed(change);
         for _ in 0..4 {
             let (after, dirty) = random::changed(&intent, &mut dice);
             let change = renderer.update(&after, &dirty, &surroundings);
-            changed.commit(&change.batch).unwrap();
+            commit(&mut changed, &change);
             renderer.committed(change);
             intent = after;
         }
-        anew.commit(&renderer.install(&intent, &surroundings).batch).unwrap();
+        commit(&mut anew, &renderer.install(&intent, &surroundings));
         assert_eq!(listed(&mut changed), listed(&mut anew), "seed {seed}");
     }
 }

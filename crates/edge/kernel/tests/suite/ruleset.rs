@@ -520,7 +520,7 @@ fn a_flush_by_somebody_else_is_an_event_that_names_him() {
 fn an_owned_table_outlives_flushes_and_its_owner() {
     let Some(world) = world() else { return };
     let mut owner = Nft::in_netns(&world.netns).unwrap();
-    let table = Table { id: inet(), is_owned: true, is_persistent: true };
+    let table = Table { is_owned: true, is_persistent: true, ..Table::new(inet()) };
     let mut batch = Batch::new();
     batch.add_table(&table);
     batch.add_chain(&table.id, &Chain::plain("c"));
