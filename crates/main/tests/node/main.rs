@@ -14,6 +14,7 @@ mod commands;
 mod crash_points;
 mod disk;
 mod etcd;
+mod grief;
 mod hostile;
 mod leftovers;
 mod node;

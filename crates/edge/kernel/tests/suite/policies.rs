@@ -14,8 +14,7 @@ use policy::input::{PolicyId, PolicyKind};
 use policy::intent::{Directions, Intent, TierInForce, Workload};
 use policy::render::{
     Change, Counters, DenyAction, EndpointToHost, Failsafe, Limit, Listeners, Rate, Refused,
-    Renderer,
-    ServiceLoops, Settings, Surroundings,
+    Renderer, ServiceLoops, Settings, Surroundings,
 };
 use policy::{End, Rule};
 use random::Dice;
@@ -148,13 +147,13 @@ fn as_many_tiers_as_the_kernel_can_link_are_rendered_and_more_are_refused() {
     for n_tiers in 0..=12 {
         let change = renderer.install(&with_tiers(n_tiers), &Surroundings::default());
         assert_eq!(change.refused, []);
-        nft.commit(&change.batch).unwrap();
+        commit(&mut nft, &change);
     }
     let change = renderer.install(&with_tiers(13), &Surroundings::default());
     let refusal = change.refused.first().unwrap();
     assert_eq!(refusal.object, Refused::Workload("w".to_owned()));
     assert_eq!(refusal.limit, Limit::Links(15, 14));
-    nft.commit(&change.batch).unwrap();
+    commit(&mut nft, &change);
     let (_, sets) = listed(&mut nft);
     assert_eq!(sets[&(TableFamily::Inet, "to4".to_owned())], [], "it is closed");
 }

@@ -232,6 +232,79 @@ fn ghost(number: usize) -> Value {
 }
 
 /// 600 endpoints without an interface, interfaces without an endpoint, a pod without a gateway.
+/// A policy that lets nothing reach the pods of a name, as it is stored.
+fn closed(pod: &str) -> String {
+    json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkPolicy",
+        "metadata": { "name": "closed", "uid": "f81d4fae-7dec-11d0-a765-00a0c91e6bf6" },
+        "spec": {
+            "tier": "default", "order": 1.0, "selector": format!("pod == '{pod}'"),
+            "types": ["Ingress"],
+        },
+    })
+    .to_string()
+}
+
+#[test]
+fn incident_0() {
+    Cluster::each(|cluster| {
+        let (target, interface) = cluster.pod("p3");
+        let reaches =
+            || cluster.labs.lab(&format!("exec p1 -- ping -n -c1 -W1 {target}")).code == 0;
+        assert!(reaches(), "{interface}");
+        // What real clients put there once: two addresses that are none.
+        let bad = json!({
+            "apiVersion": "projectcalico.org/v3", "kind": "HostEndpoint",
+            "metadata": { "name": "unfit", "uid": "f81d4fae-7dec-11d0-a765-00a0c91e6bf7" },
+            "spec": { "node": "n2", "interfaceName": "other0", "expectedIPs": ["", ""] },
+        });
+        cluster.put(&format!("{RESOURCES}/hostendpoints/unfit"), Some(&bad.to_string()));
+        let stored = |kind: &str, spec: Value| {
+            let uid = "f81d4fae-7dec-11d0-a765-00a0c91e6bf8";
+            let metadata = json!({ "name": "unfit", "uid": uid });
+            let api = "projectcalico.org/v3";
+            json!({ "apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec })
+        };
+        let others = [
+            ("tiers", stored("Tier", json!({ "order": "first" }))),
+            ("profiles", stored("Profile", json!({ "ingress": [{ "action": "Jump" }] }))),
+            ("globalnetworksets", stored("GlobalNetworkSet", json!({ "nets": ["10.0.0.0/99"] }))),
+            ("felixconfigurations", stored("FelixConfiguration", json!({ "vxlanPort": {} }))),
+            (
+                "globalnetworkpolicies",
+                stored("GlobalNetworkPolicy", json!({ "selector": "pod ==", "types": ["Both"] })),
+            ),
+        ];
+        for (kind, object) in &others {
+            cluster.put(&format!("{RESOURCES}/{kind}/unfit"), Some(&object.to_string()));
+        }
+        let names_all = || {
+            let told = cluster.margay("status -o json").out;
+            told.contains("spec.expectedIPs[0]")
+                && others.iter().all(|(kind, _)| told.contains(&format!("{kind}/unfit")))
+        };
+        until("status names every one of them", names_all);
+        // Everything else goes on: a policy comes into force, and is taken back.
+        let key = format!("{RESOURCES}/globalnetworkpolicies/closed");
+        let endpoints = cluster.keys(&format!("{RESOURCES}/workloadendpoints/"));
+        let of_pod = endpoints.iter().find(|it| cluster.value(it)["spec"]["pod"] == "p3").unwrap();
+        let mut endpoint = cluster.value(of_pod);
+        endpoint["metadata"]["labels"]["pod"] = "p3".into();
+        cluster.put(of_pod, Some(&endpoint.to_string()));
+        cluster.put(&key, Some(&closed("p3")));
+        until("the policy is in force", || !reaches());
+        cluster.put(&key, None);
+        until("the policy is gone", reaches);
+        for (kind, _) in &others {
+            cluster.put(&format!("{RESOURCES}/{kind}/unfit"), None);
+        }
+        cluster.put(&format!("{RESOURCES}/hostendpoints/unfit"), None);
+        until("nothing is wrong any more", || {
+            !cluster.margay("status -o json").out.contains("unfit")
+        });
+    });
+}
+
 #[test]
 fn incident_1() {
     const N_GHOSTS: usize = 600;

@@ -29,7 +29,8 @@ pub(super) fn look() -> Result<Vec<Step>, Failure> {
         steps.push(Step::new("route", name, "route", Act::Route(Box::new(route))));
     }
     let tables = Nft::open().and_then(|mut nft| nft.tables()).map_err(failed)?;
-    for table in tables.into_iter().filter(|table| marks::TABLES.contains(&table.id.name.as_str())) {
+    for table in tables.into_iter().filter(|table| marks::TABLES.contains(&table.id.name.as_str()))
+    {
         let name = format!("{} {}", table.id.family, table.id.name);
         steps.push(Step::new("table", name, "nftables table", Act::Table(table.id)));
     }
