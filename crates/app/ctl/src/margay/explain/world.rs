@@ -104,7 +104,8 @@ impl World {
                 if let (Change::Workload(at, _), Resource::WorkloadEndpoint(it)) =
                     (&change, &resource)
                 {
-                    let pod = [&it.spec.pod, &it.spec.workload, &key.name];
+                    let spec = &it.spec;
+                    let pod = [&spec.pod, &spec.workload, &spec.container_id, &key.name];
                     let pod = pod.into_iter().find(|it| !it.is_empty());
                     let pod = pod.cloned().unwrap_or_default();
                     self.pods.insert(at.clone(), (key.namespace.clone(), pod));
