@@ -248,10 +248,10 @@ fn closed(pod: &str) -> String {
 #[test]
 fn incident_0() {
     Cluster::each(|cluster| {
-        let (target, interface) = cluster.pod("p3");
+        let (target, _) = cluster.pod("n2-db");
         let reaches =
-            || cluster.labs.lab(&format!("exec p1 -- ping -n -c1 -W1 {target}")).code == 0;
-        assert!(reaches(), "{interface}");
+            || cluster.labs.lab(&format!("exec n1-web -- ping -n -c1 -W1 {target}")).code == 0;
+        assert!(reaches());
         // What real clients put there once: two addresses that are none.
         let bad = json!({
             "apiVersion": "projectcalico.org/v3", "kind": "HostEndpoint",
@@ -287,11 +287,13 @@ fn incident_0() {
         // Everything else goes on: a policy comes into force, and is taken back.
         let key = format!("{RESOURCES}/globalnetworkpolicies/closed");
         let endpoints = cluster.keys(&format!("{RESOURCES}/workloadendpoints/"));
-        let of_pod = endpoints.iter().find(|it| cluster.value(it)["spec"]["pod"] == "p3").unwrap();
+        let network = json!([format!("{target}/32")]);
+        let mut all = endpoints.iter();
+        let of_pod = all.find(|it| cluster.value(it)["spec"]["ipNetworks"] == network).unwrap();
         let mut endpoint = cluster.value(of_pod);
-        endpoint["metadata"]["labels"]["pod"] = "p3".into();
+        endpoint["metadata"]["labels"]["pod"] = "n2-db".into();
         cluster.put(of_pod, Some(&endpoint.to_string()));
-        cluster.put(&key, Some(&closed("p3")));
+        cluster.put(&key, Some(&closed("n2-db")));
         until("the policy is in force", || !reaches());
         cluster.put(&key, None);
         until("the policy is gone", reaches);
