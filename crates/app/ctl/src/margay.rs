@@ -20,6 +20,7 @@ mod ipam;
 mod kept_bytes;
 mod overview;
 mod read_documents;
+mod realised;
 mod reconcile;
 mod recorder;
 mod remove;
@@ -34,6 +35,7 @@ mod undo;
 mod usage;
 mod validate;
 mod version;
+mod wait;
 mod write;
 
 use std::ffi::OsString;
@@ -160,6 +162,7 @@ fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
         Verb::Policy(Policy::Suggest(arguments)) => {
             explain::suggest::run(terminal, place, &arguments)
         }
+        Verb::Wait(arguments) => wait::run(&Session::open(place)?, &arguments),
         Verb::Ipam(Ipam::Upgrade(arguments)) => {
             return ipam::upgrade::run(terminal, place, &arguments);
         }

@@ -5,10 +5,11 @@
 //! of endpoints do not count: they would have every node write for every pod.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{Error, Op, Store, Txn};
+use crate::{Error, Event, Op, Store, Txn, Watch};
 
 /// What the keys begin with.
 const PREFIX: &str = "/calico/margay/v1/realised/";
@@ -76,6 +77,55 @@ impl Realised {
     }
 }
 
+/// How far the nodes have come, from now on.
+#[derive(Debug)]
+pub struct Following {
+    watch: Watch,
+    nodes: BTreeMap<String, Realised>,
+    is_in_sync: bool,
+    outage: Option<String>,
+}
+
+impl Following {
+    /// Begins to follow what the nodes tell.
+    pub fn start(store: &Store) -> Self {
+        let watch = store.watch(PREFIX);
+        Self { watch, nodes: BTreeMap::new(), is_in_sync: false, outage: None }
+    }
+
+    /// Waits for news; false if there are none within the time.
+    pub fn next(&mut self, timeout: Duration) -> bool {
+        match self.watch.next(timeout) {
+            Some(Event::Put(entry)) => self.put(&entry.key, Realised::read(&entry.value)),
+            Some(Event::Delete { key, .. }) => self.put(&key, None),
+            Some(Event::InSync(_)) => (self.is_in_sync, self.outage) = (true, None),
+            Some(Event::Disconnected { endpoint, error, .. }) => {
+                self.outage = Some(format!("{endpoint} does not answer: {error}"));
+            }
+            None => return false,
+        }
+        true
+    }
+
+    /// How far every node has come that told; none before all that was told has been read.
+    pub fn nodes(&self) -> Option<&BTreeMap<String, Realised>> {
+        self.is_in_sync.then_some(&self.nodes)
+    }
+
+    /// Why there are no news, while the datastore does not answer.
+    pub fn outage(&self) -> Option<&str> {
+        self.outage.as_deref()
+    }
+
+    fn put(&mut self, key: &str, told: Option<Realised>) {
+        let Some(node) = key.strip_prefix(PREFIX) else { return };
+        match told {
+            Some(told) => self.nodes.insert(node.to_owned(), told),
+            None => self.nodes.remove(node),
+        };
+    }
+}
+
 /// Where a node tells how far it has come.
 pub fn key(node: &str) -> String {
     format!("{PREFIX}{node}")
@@ -97,6 +147,27 @@ mod tests {
         let all = Realised::all(&store).unwrap();
         assert_eq!(all, BTreeMap::from([("n1".to_owned(), told.clone())]));
         assert!(told.has("/other", 7) && !told.has("/other", 8) && !told.has("/k", 7));
+    }
+
+    #[test]
+    fn whoever_follows_knows_what_is_told_and_what_is_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::Sqlite(crate::sqlite::Store::open(folder.path().join("s")).unwrap());
+        let told = |revision| Realised { revision, ..Realised::default() };
+        told(7).publish(&store, "n1").unwrap();
+        let mut following = Following::start(&store);
+        assert_eq!(following.nodes(), None);
+        let mut until = |wanted: BTreeMap<String, Realised>| {
+            while following.nodes() != Some(&wanted) {
+                assert!(following.next(Duration::from_secs(60)), "{following:?}");
+            }
+        };
+        until(BTreeMap::from([("n1".to_owned(), told(7))]));
+        told(8).publish(&store, "n1").unwrap();
+        until(BTreeMap::from([("n1".to_owned(), told(8))]));
+        let gone = Op::Delete { key: key("n1") };
+        store.commit(Txn { compares: Vec::new(), ops: vec![gone] }).unwrap();
+        until(BTreeMap::new());
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod outage;
 mod printing;
 mod quarantine;
 mod reading;
+mod realised;
 mod same_bytes;
 mod settings;
 mod status;

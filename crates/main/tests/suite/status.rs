@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use store::{Op, Store, Txn, sqlite};
 
-use crate::harness::{Done, Place, Running, until};
+use crate::harness::{Done, Place, Running, policy, until};
 
 const MARGAY: &str = env!("CARGO_BIN_EXE_margay");
 
@@ -218,6 +218,23 @@ fn an_object_that_cannot_be_used_degrades_and_is_noted_once() {
     lab.margay("status").code(1);
     let noted = lab.margay(&format!("events {key}")).ok();
     assert_eq!(noted.out.lines().count(), 1, "{noted:?}");
+}
+
+#[test]
+fn a_policy_is_realised_when_the_kernels_have_it() {
+    let Some(lab) = Lab::up(1) else { return };
+    let apply = |order: i64| {
+        lab.0.file("policy.yaml", &policy("shop", "web", order));
+        lab.margay(&format!("apply -f {}", lab.0.path("policy.yaml").display())).ok()
+    };
+    apply(1).says(&["✓ 1 created   (revision ", "; realised on "]);
+    let realised = lab.margay("wait --for=realised policy/web -n shop --timeout 5m").ok();
+    realised.says(&["✓ NetworkPolicy shop/web is realised on 1/1 nodes (revision "]);
+    lab.margay("get policy -A -o wide").ok().says(&["REALISED\n", " 1/1"]);
+    lab.lab(&["break", "agent-killed", "n1"]).ok();
+    apply(2).says(&["; realised on 0/1 nodes after "]);
+    let late = lab.margay("wait policy/shop/web --timeout 100ms").code(1);
+    late.complains(&["\n  n1: behind at revision "]);
 }
 
 #[test]

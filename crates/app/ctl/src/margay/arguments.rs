@@ -16,6 +16,7 @@ use super::remove::RemoveArguments;
 use super::sandboxes::SandboxesArguments;
 use super::setup::SetupArguments;
 use super::status::StatusArguments;
+use super::wait::WaitArguments;
 
 /// A network for Kubernetes clusters and plain Linux hosts.
 #[derive(Debug, Parser)]
@@ -137,6 +138,12 @@ pub(crate) enum Verb {
     /// About policies
     #[command(subcommand)]
     Policy(Policy),
+    /// Wait until policies are in the kernels of all nodes; exit code 1 if they are not in time
+    #[command(after_help = "Examples:\n  \
+        margay wait --for=realised policy/db -n shop --timeout 5s\n  \
+        margay wait gnp/baseline networkset/shop/partners\n  \
+        margay wait                                    for all policies")]
+    Wait(WaitArguments),
     /// IP address management
     #[command(subcommand)]
     Ipam(Ipam),
@@ -272,6 +279,9 @@ pub(crate) struct Write {
     #[arg(long, value_name = "MODE", num_args = 0..=1, require_equals = true, hide_possible_values = true)]
     #[arg(default_missing_value = "client")]
     pub(crate) dry_run: Option<DryRun>,
+    /// Do not wait, a second at most, until the nodes' kernels have it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -386,6 +396,9 @@ pub(crate) struct Delete {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
+    /// Do not wait, a second at most, until the nodes' kernels have it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
 }
 
 #[derive(Args, Debug)]

@@ -151,6 +151,27 @@ pub(crate) fn names(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning_with(current, names)
 }
 
+/// `kind/name`, for the kinds whose carrying out nodes tell of.
+pub(crate) fn objects(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy();
+    let Some((alias, _)) = typed.split_once('/') else {
+        let all = Kind::all().filter(|kind| {
+            store::realised::counts(&super::session::name_of(*kind, None, "x").key())
+        });
+        return beginning_with(current, all.map(|kind| format!("{}/", kind.plural())));
+    };
+    let Some(kind) = Kind::from_alias(alias) else { return Vec::new() };
+    let line = line();
+    let opened = Session::open_with(&place(&line), |config| config.timeout = PATIENCE);
+    let Ok(session) = opened else { return Vec::new() };
+    let namespace = after(&line, ["-n", "--namespace"]).filter(|_| kind.is_namespaced());
+    let names = found(&session, kind, namespace.as_deref(), |name| match &namespace {
+        None if kind.is_namespaced() => Some(format!("{}/{}", name.namespace, name.name)),
+        _ => Some(name.name),
+    });
+    beginning_with(current, names.into_iter().map(|name| format!("{alias}/{name}")))
+}
+
 /// Namespaces: those of Kubernetes, of which there is a profile each, and those of the objects of
 /// the kind that stands on the command line.
 pub(crate) fn namespaces(current: &OsStr) -> Vec<CompletionCandidate> {

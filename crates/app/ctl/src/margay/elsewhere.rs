@@ -73,7 +73,7 @@ pub(crate) fn command(name: &str) -> Option<String> {
         "rollout" | "rollback" => "margay undo takes the last write back".to_owned(),
         "config" => "margay alone says which datastore is used; --config FILE chooses".to_owned(),
         "attach" | "auth" | "cordon" | "cp" | "drain" | "exec" | "expose" | "logs"
-        | "port-forward" | "scale" | "taint" | "top" | "uncordon" | "wait" => {
+        | "port-forward" | "scale" | "taint" | "top" | "uncordon" => {
             format!("pods and nodes are kept by Kubernetes: kubectl {name}")
         }
         _ => return None,

@@ -12,6 +12,7 @@ use super::arguments::Get;
 use super::failure::{Failure, next_step};
 use super::follow::follow;
 use super::read_documents::{Input, files, once_each};
+use super::realised::Reached;
 use super::selection::Selection;
 use super::session::{Session, kind_of, name_of, spoken};
 use super::terminal::{Mark, Terminal, printable, printable_line};
@@ -128,14 +129,14 @@ fn show_named(
     let mut out = Vec::new();
     let mut left_out = Vec::new();
     if let (Format::Table(headings), Some(Shown::Object(kind, _))) = (format, shown.first()) {
-        let mut table = Table::new(*kind, headings)?;
+        let mut table = Table::of_now(session, *kind, headings)?;
         for one in &shown {
             let Shown::Object(kind, object) = one else { continue };
             if *kind != table.kind {
                 let (text, line) = table.render(session.terminal);
                 out.extend(text.into_bytes());
                 left_out.extend(line);
-                table = Table::new(*kind, headings)?;
+                table = Table::of_now(session, *kind, headings)?;
             }
             table.add(object, &mut as_number);
         }
@@ -178,6 +179,8 @@ pub(super) struct Table {
     kind: Kind,
     columns: Vec<&'static Column>,
     pub(super) rows: Vec<Vec<String>>,
+    /// How far the nodes have come, where that is a column.
+    reached: Option<Reached>,
 }
 
 impl Table {
@@ -192,7 +195,17 @@ impl Table {
             }
         };
         let columns = chosen.map_err(|unknown| unknown_column(&unknown.0))?;
-        Ok(Self { kind, columns, rows: Vec::new() })
+        Ok(Self { kind, columns, rows: Vec::new(), reached: None })
+    }
+
+    /// The same, with how many nodes have carried a policy out, where nodes tell and room is asked
+    /// for.
+    fn of_now(session: &Session, kind: Kind, headings: &Headings) -> Result<Self, Failure> {
+        let table = Self::new(kind, headings)?;
+        let is_policy = matches!(kind, Kind::NetworkPolicy | Kind::GlobalNetworkPolicy);
+        let is_wide = matches!(headings, Headings::Default { wide: true, .. });
+        let reached = (is_policy && is_wide).then(|| Reached::now(session)).transpose()?;
+        Ok(Self { reached: reached.filter(Reached::is_told), ..table })
     }
 
     pub(super) fn add(&mut self, object: &Value, as_number: &mut dyn FnMut() -> String) {
@@ -205,12 +218,14 @@ impl Table {
             }
             cell => printable(&cell).into_owned(),
         });
-        let cells = cells.collect();
+        let reached = self.reached.as_ref().map(|reached| reached.cell(self.kind, object));
+        let cells = cells.chain(reached).collect();
         self.rows.push(cells);
     }
 
     pub(super) fn headings(&self) -> Vec<String> {
-        self.columns.iter().map(|column| column.heading.to_owned()).collect()
+        let reached = self.reached.as_ref().map(|_| "REALISED");
+        self.columns.iter().map(|column| column.heading).chain(reached).map(str::to_owned).collect()
     }
 
     fn render(&self, terminal: Terminal) -> (String, Option<String>) {
@@ -220,7 +235,7 @@ impl Table {
 
 fn show_table(session: &Session, asked: &Asked<'_>, headings: &Headings) -> Result<bool, Failure> {
     let &Asked { kind, namespace, ref selection } = asked;
-    let mut table = Table::new(kind, headings)?;
+    let mut table = Table::of_now(session, kind, headings)?;
     let mut quarantined = Vec::new();
     let mut as_number = || session.as_number();
     let fields: Vec<&str> = table.columns.iter().flat_map(|it| it.spec_fields()).collect();

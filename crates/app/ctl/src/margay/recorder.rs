@@ -35,6 +35,8 @@ struct State {
     n_to_undo: usize,
     /// The revisions that the bytes to be put back had before, by key.
     stands_for: BTreeMap<String, i64>,
+    /// The changes that nodes tell of when they have carried them out: the revisions, by key.
+    realisable: BTreeMap<String, i64>,
 }
 
 /// What the history made of a write.
@@ -65,6 +67,11 @@ impl Recorder {
         let before = entry.changes.iter();
         let before = before.filter_map(|one| Some((one.key.clone(), one.before_revision?)));
         state.stands_for = before.collect();
+    }
+
+    /// The changes so far that nodes tell of when they have carried them out: the revisions, by key.
+    pub(crate) fn realisable(&self) -> BTreeMap<String, i64> {
+        self.state().realisable.clone()
     }
 
     /// Ends the entry; returns what was changed, too. A taking back that was not done as a whole
@@ -171,6 +178,9 @@ impl Journal for Recorder {
         let state = &mut *guard;
         let intent = state.open.pop();
         if let (Some(entry), Some(intent), Some(revision)) = (&mut state.entry, intent, revision) {
+            let keys = intent.changes.iter().map(|change| &change.key);
+            let counting = keys.filter(|key| store::realised::counts(key));
+            state.realisable.extend(counting.map(|key| (key.clone(), revision)));
             merge(&mut entry.changes, intent.made_at(revision));
         }
         if let Some(under_way) = &mut state.under_way {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, IsTerminal, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::{Kind, Problem};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use store::resources::{Applied, Error, Name, Together, Verb, Written};
 use super::arguments::{Delete, Label, Patch, PatchType, Structured, Write};
 use super::failure::{Failure, next_step};
 use super::read_documents::{Given, Input, all_problems, field_help, files, once_each, refusal};
+use super::realised;
 use super::recorder::Recorded;
 use super::session::{Session, kind_of, name_of, spoken};
 use super::terminal::Mark;
@@ -27,7 +28,7 @@ pub(crate) fn documents(
         return super::dry_run::run(session, verb, write, skips_existing);
     }
     let input = Input::read(&write.files).map_err(Failure::nothing_was_written)?;
-    let mut account = Account::default();
+    let mut account = Account { no_wait: write.no_wait, ..Account::default() };
     let mut pending: Vec<&Given> = input.objects.iter().collect();
     refuse_before_first_write(session, &input, &mut account)?;
     if !account.refused.is_empty() {
@@ -104,6 +105,7 @@ struct Account {
     changed: Vec<String>,
     refused: Vec<String>,
     help: Option<String>,
+    no_wait: bool,
 }
 
 impl Account {
@@ -146,14 +148,19 @@ impl Account {
 
     fn finish(self, session: &Session, format: Option<Structured>) -> Result<bool, Failure> {
         let done = !self.changed.is_empty() || self.is_unfinished;
+        let (began, realisable) = (Instant::now(), session.recorder.realisable());
         let recorded = session.record_changes();
         if self.refused.is_empty() {
-            return self.report(session, format, &recorded).map_err(|failure| match done {
-                true => {
-                    failure.after_the_write(&self.summary()).undo(&recorded.line(&session.history))
-                }
-                false => failure,
-            });
+            let waits = format.is_none() && !self.no_wait;
+            let realised = waits.then(|| realised::soon(session, &realisable, began)).flatten();
+            return self.report(session, format, &recorded, realised).map_err(
+                |failure| match done {
+                    true => failure
+                        .after_the_write(&self.summary())
+                        .undo(&recorded.line(&session.history)),
+                    false => failure,
+                },
+            );
         }
         let verb = if self.is_removal { "removed" } else { "written" };
         let is_uncertain = self.is_uncertain && !matches!(recorded, Recorded::Nothing);
@@ -179,6 +186,7 @@ impl Account {
         session: &Session,
         format: Option<Structured>,
         recorded: &Recorded,
+        realised: Option<String>,
     ) -> Result<bool, Failure> {
         let mut out = io::stdout().lock();
         if let Some(format) = format {
@@ -194,10 +202,13 @@ impl Account {
             return Ok(true);
         }
         let mark = session.terminal.mark(Mark::Fine);
-        match (self.summary().as_str(), self.revision) {
+        let revision = Some(self.revision).filter(|revision| *revision != 0);
+        let revision = revision.map(|revision| format!("revision {revision}"));
+        let more: Vec<String> = revision.into_iter().chain(realised).collect();
+        match (self.summary().as_str(), more.is_empty()) {
             ("", _) => writeln!(out, "{mark} nothing to do")?,
-            (summary, 0) => writeln!(out, "{mark} {summary}")?,
-            (summary, revision) => writeln!(out, "{mark} {summary}   (revision {revision})")?,
+            (summary, true) => writeln!(out, "{mark} {summary}")?,
+            (summary, false) => writeln!(out, "{mark} {summary}   ({})", more.join("; "))?,
         }
         for name in &self.repeated {
             writeln!(out, "note: {name} is given more than once; the last one counts")?;
@@ -230,7 +241,8 @@ pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure
     if names.is_empty() {
         return Err(Failure::new("no names given").help("margay delete KIND NAME…, or -f FILE"));
     }
-    let mut account = Account { is_removal: true, ..Account::default() };
+    let no_wait = delete.no_wait;
+    let mut account = Account { is_removal: true, no_wait, ..Account::default() };
     if !delete.skip_not_exists {
         for name in &names {
             let missing = session.resources.get(name).err().filter(Error::is_not_found);
