@@ -1,8 +1,8 @@
 //! Sends numbered packets and says which of them arrived, and whether their answers did.
 //!
 //! The thread that sends is bound to one processor. What a virtual interface is given waits in one
-//! queue of that processor, in order, so a later packet that has come as far as any probe could have
-//! says that every probe has arrived or never will: nothing is waited for by the clock.
+//! queue of that processor, in order, so a later packet that has come as far as any probe could
+//! have says that every probe has arrived or never will: nothing is waited for by the clock.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};

@@ -69,7 +69,8 @@ impl Recorder {
         state.stands_for = before.collect();
     }
 
-    /// The changes so far that nodes tell of when they have carried them out: the revisions, by key.
+    /// The changes so far that nodes tell of when they have carried them out: the revisions, by
+    /// key.
     pub(crate) fn realisable(&self) -> BTreeMap<String, i64> {
         self.state().realisable.clone()
     }

@@ -45,7 +45,10 @@ pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
         let first = answer.world.aside.first().map_or("", String::as_str);
         let _ = writeln!(text, "note: {n} cannot be used and is not in force, such as {first}");
     }
-    let is_guard = |hop: &&Hop| matches!(&hop.walk.decided_by, Some(it) if matches!(it.place, Place::Guard { .. }));
+    let is_guard = |hop: &&Hop| {
+        let decided = hop.walk.decided_by.as_ref();
+        decided.is_some_and(|it| matches!(it.place, Place::Guard { .. }))
+    };
     if let Some(hop) = denied(&answer.hops).filter(|hop| !is_guard(hop)) {
         let (name, typed) = (&hop.short, answer.typed());
         let _ = writeln!(
