@@ -195,41 +195,43 @@ impl Renderer {
             let is_ours = |it: &&Table| it.id.name == name && it.id.family == TableFamily::Inet;
             present.iter().find(is_ours).map(|table| !table.is_dormant)
         };
-        let filled = |name: &str, is_silent: bool| {
-            let mut first = Transaction::new(name);
-            first.is_silent = is_silent;
-            first.reset();
-            plan.prepare(intent, &mut first);
-            let mut second = Transaction::new(name);
-            plan.switch(intent, &mut second);
-            [first, second].map(|transaction| Step::new(transaction.batch))
-        };
-        let silenced = |name: &str| {
+        let step = |name: &str, fill: &dyn Fn(&mut Transaction)| {
             let mut transaction = Transaction::new(name);
-            transaction.silence();
+            transaction.is_silent = true;
+            fill(&mut transaction);
             Step::new(transaction.batch)
+        };
+        let silenced = |name: &str| step(name, &|it| it.silence(true));
+        // A table that sees packets is complete, whenever this comes to an end.
+        let filled = |name: &str| {
+            let first = step(name, &|it| {
+                it.reset();
+                plan.prepare(intent, it);
+            });
+            let second = step(name, &|it| plan.switch(intent, it));
+            [first, second, step(name, &|it| it.silence(false))]
         };
         change.steps.clear();
         let own = self.settings.table.as_str();
         match (standing(own), standing(&meanwhile)) {
             (Some(true), other) => {
                 change.steps.extend(other.map(|_| silenced(&meanwhile)));
-                change.steps.extend(filled(&meanwhile, other.is_some()));
+                let [first, second, third] = filled(&meanwhile);
+                let first = if other.is_some() { first.waiting() } else { first };
+                change.steps.extend([first, second, third]);
                 change.steps.push(silenced(own).waiting());
-                let [first, second] = filled(own, true);
-                change.steps.extend([first.waiting(), second]);
+                let [first, second, third] = filled(own);
+                change.steps.extend([first.waiting(), second, third]);
             }
             // One before us did not come to its end: the other table is in force.
-            (before, Some(_)) => change.steps.extend(filled(own, before.is_some())),
-            (before, None) => {
-                change.steps.extend(filled(own, before.is_some()));
+            (_, Some(_)) => change.steps.extend(filled(own)),
+            (_, None) => {
+                change.steps.extend(filled(own));
                 return change;
             }
         }
         change.steps.push(silenced(&meanwhile).waiting());
-        let mut removal = Transaction::new(&meanwhile);
-        removal.remove();
-        change.steps.push(Step::new(removal.batch).waiting());
+        change.steps.push(step(&meanwhile, &|it| it.remove()).waiting());
         change
     }
 

@@ -1,5 +1,4 @@
-//! What the other tests rest on: that a packet that arrives is seen, and one that is dropped is
-//! not.
+//! What the other tests rest on: a packet that arrives is seen, and one that is dropped is not.
 
 use std::net::IpAddr;
 

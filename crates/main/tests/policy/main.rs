@@ -9,8 +9,15 @@
 
 mod conntrack;
 mod dataplane;
+#[path = "../node/etcd.rs"]
+#[expect(dead_code, reason = "another test uses the rest")]
+mod etcd;
 mod harness;
 mod hostile;
+mod kills;
+#[path = "../node/node.rs"]
+#[expect(dead_code, reason = "another test uses the rest")]
+mod node;
 mod objects;
 mod oracle;
 mod packet;

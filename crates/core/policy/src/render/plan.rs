@@ -204,7 +204,7 @@ impl SetPlan {
 pub(super) struct Transaction {
     pub(super) batch: Batch,
     tables: [TableId; 2],
-    /// Whether our tables are there and see no packets.
+    /// Whether tables that are made see no packets yet.
     pub(super) is_silent: bool,
 }
 
@@ -214,10 +214,10 @@ impl Transaction {
         Self { batch: Batch::new(), tables, is_silent: false }
     }
 
-    /// Our tables see packets no more, or are made such.
-    pub(super) fn silence(&mut self) {
+    /// Our tables see packets no more, or from now on.
+    pub(super) fn silence(&mut self, is_silent: bool) {
         for id in &self.tables {
-            let table = Table { is_dormant: true, ..Table::new(id.clone()) };
+            let table = Table { is_dormant: is_silent, ..Table::new(id.clone()) };
             self.batch.add_table(&table);
         }
     }
@@ -241,14 +241,8 @@ impl Transaction {
 impl Sink for Transaction {
     fn reset(&mut self) {
         for id in &self.tables {
-            let table = Table::new(id.clone());
-            if self.is_silent {
-                // To add it once more would wake it up first.
-                self.batch.delete_table(id);
-                self.batch.add_table(&table);
-            } else {
-                self.batch.reset_table(&table);
-            }
+            let table = Table { is_dormant: self.is_silent, ..Table::new(id.clone()) };
+            self.batch.reset_table(&table);
         }
     }
 

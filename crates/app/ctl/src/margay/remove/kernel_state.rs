@@ -2,7 +2,7 @@
 //! by their name.
 
 use host::marks;
-use kernel::nft::Nft;
+use kernel::nft::{Nft, Table};
 use kernel::{Netlink, RouteFilter, RouteProtocol};
 use sandbox::identity::Identity;
 
@@ -29,8 +29,8 @@ pub(super) fn look() -> Result<Vec<Step>, Failure> {
         steps.push(Step::new("route", name, "route", Act::Route(Box::new(route))));
     }
     let tables = Nft::open().and_then(|mut nft| nft.tables()).map_err(failed)?;
-    for table in tables.into_iter().filter(|table| marks::TABLES.contains(&table.id.name.as_str()))
-    {
+    let is_ours = |table: &Table| marks::TABLES.contains(&table.id.name.as_str());
+    for table in tables.into_iter().filter(is_ours) {
         let name = format!("{} {}", table.id.family, table.id.name);
         steps.push(Step::new("table", name, "nftables table", Act::Table(table.id)));
     }
