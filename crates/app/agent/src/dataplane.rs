@@ -16,7 +16,9 @@ use crate::filter::TABLE;
 use crate::join::Looks;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
-use crate::{drops, http, keeper, notes, realised, register, serve, server, upkeep};
+use crate::{
+    drops, endpoint_status, http, keeper, notes, realised, register, serve, server, upkeep,
+};
 
 /// How long the kernel must be quiet before its routes are compared again.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -105,6 +107,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     }
     upkeep::start(&node)?;
     realised::start(&node)?;
+    endpoint_status::start(&node)?;
     let before = node.journal.all();
     for failure in node.recover() {
         say(&format!("to be tried again: {failure}"));
@@ -227,6 +230,7 @@ fn follow_routes(node: &Arc<Node>) -> Result<(), Error> {
                 events.push(event);
             }
             notes::lost_interfaces(&node, &events);
+            node.endpoint_status.moved(&events);
             if node.doubts_routes(&events) {
                 node.flush_or_say();
             }

@@ -35,7 +35,7 @@ pub(crate) struct FilterTable {
     /// What the kernel holds; none if it has to be installed.
     installed: Option<Renderer>,
     /// What could not be carried out, and stands as before: by object, in words.
-    refused: BTreeMap<String, String>,
+    refused: BTreeMap<Refused, String>,
     /// When the kernel last refused something: it is asked again after a while.
     refused_at: Option<Instant>,
     /// The generations of the ruleset that our last transactions made.
@@ -100,7 +100,7 @@ impl FilterTable {
     }
 
     /// What could not be carried out, and stands as before.
-    pub(crate) fn refused(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn refused(&self) -> &BTreeMap<Refused, String> {
         &self.refused
     }
 
@@ -185,7 +185,8 @@ impl FilterTable {
                 Ok(()) => renderer.committed(change),
                 Err(Error::Rejected(failures)) => {
                     let why = failures.first().map(ToString::to_string).unwrap_or_default();
-                    self.refused.insert(name_of(&piece), format!("the kernel refuses it: {why}"));
+                    let why = format!("the kernel refuses it: {why}");
+                    self.refused.extend(object_of(&piece).map(|object| (object, why)));
                     self.refused_at = Some(Instant::now());
                     renderer.refused(&piece);
                 }
@@ -209,13 +210,13 @@ impl FilterTable {
     /// Takes note of what cannot be carried out.
     fn note(&mut self, dirty: &Dirty, change: &Change) {
         for key in &dirty.workloads {
-            self.refused.remove(&Refused::Workload(key.clone()).to_string());
+            self.refused.remove(&Refused::Workload(key.clone()));
         }
         for key in &dirty.hosts {
-            self.refused.remove(&Refused::Host(key.clone()).to_string());
+            self.refused.remove(&Refused::Host(key.clone()));
         }
         for refusal in &change.refused {
-            self.refused.insert(refusal.object.to_string(), refusal.limit.to_string());
+            self.refused.insert(refusal.object.clone(), refusal.limit.to_string());
         }
     }
 
@@ -266,15 +267,14 @@ impl FilterTable {
     }
 }
 
-/// What people call a piece.
-fn name_of(piece: &Dirty) -> String {
+/// What a piece is about.
+fn object_of(piece: &Dirty) -> Option<Refused> {
     let workloads = piece.workloads.iter().map(|it| Refused::Workload(it.clone()));
     let hosts = piece.hosts.iter().map(|it| Refused::Host(it.clone()));
     let policies = piece.policies.iter().map(|it| Refused::Policy(it.clone()));
     let profiles = piece.profiles.iter().map(|it| Refused::Profile(it.clone()));
     let sets = piece.sets.keys().map(|it| Refused::Set(it.clone()));
-    let mut all = workloads.chain(hosts).chain(policies).chain(profiles).chain(sets);
-    all.next().map(|it| it.to_string()).unwrap_or_default()
+    workloads.chain(hosts).chain(policies).chain(profiles).chain(sets).next()
 }
 
 fn tables() -> [Table; 2] {

@@ -11,6 +11,7 @@ mod dataplane;
 mod delegate;
 mod disk;
 mod drops;
+mod endpoint_status;
 mod filter;
 mod finding;
 mod foreign;

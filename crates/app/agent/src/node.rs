@@ -24,6 +24,7 @@ use store::ipam::Driver;
 use store::realised::Realised;
 
 use crate::drops::Drops;
+use crate::endpoint_status::{EndpointStatus, InForce};
 use crate::filter::{self, Absent, FilterTable, Wanted};
 use crate::finding::Finding;
 use crate::foreign;
@@ -33,7 +34,7 @@ use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
 use crate::parameters::Parameters;
 use crate::poison::Poison;
-use crate::realised::Progress;
+use crate::realised::{Progress, key_at, key_of};
 use crate::reserve::Stock;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
@@ -97,6 +98,7 @@ pub(crate) struct Node {
     pub(crate) stock: Stock,
     /// How far the kernel has come with policy.
     pub(crate) progress: Progress,
+    pub(crate) endpoint_status: EndpointStatus,
     /// Interfaces that are nobody's as of the last look, and why.
     pub(crate) nobodys: Mutex<BTreeMap<String, String>>,
     /// What other programs' tables of the packet filter drop.
@@ -124,6 +126,8 @@ pub(crate) struct Dataplane {
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
     /// them is out of date.
     ahead: BTreeMap<String, i64>,
+    /// The keys of endpoints that the filter knows anew, and whose status is still to be told.
+    unreported: BTreeSet<String>,
 }
 
 /// What an earlier run of the agent knew.
@@ -188,6 +192,7 @@ impl Node {
             is_broken: false,
             is_rebuilding: false,
             ahead: BTreeMap::new(),
+            unreported: BTreeSet::new(),
         };
         let has_agent = settings.agent_socket.is_some();
         let lost_before = has_agent.then(|| health::lost_before(&events)).flatten();
@@ -217,6 +222,7 @@ impl Node {
             memory_file: settings.state.join("known.json"),
             stock: Stock::new(settings.reserve),
             progress: Progress::default(),
+            endpoint_status: EndpointStatus::default(),
             nobodys: Mutex::new(BTreeMap::new()),
             foreign: Mutex::new(foreign::Drops::new()),
             drops: Drops::default(),
@@ -334,7 +340,15 @@ impl Node {
         };
         match result {
             Ok(()) if proof.is_some() => {
-                let refused = dataplane.filter.refused().clone();
+                let refused = dataplane.filter.refused().iter();
+                let refused = refused.map(|(it, why)| (key_of(it), why.clone())).collect();
+                let now = InForce {
+                    config: &dataplane.parameters.config,
+                    intent: dataplane.inputs.policy(),
+                    memory: &dataplane.memory,
+                    refused: &refused,
+                };
+                self.endpoint_status.applied(std::mem::take(&mut dataplane.unreported), &now);
                 self.progress.reached(Realised { revision: newest, refused });
             }
             Ok(()) => {}
@@ -426,7 +440,8 @@ impl Node {
         findings.extend(nobodys.iter().map(|(name, why)| Finding::nobodys(name, why)));
         let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(foreign.iter().map(foreign::finding));
-        findings.extend(dataplane.filter.refused().iter().map(Finding::refused));
+        let refused = dataplane.filter.refused().iter();
+        findings.extend(refused.map(|(it, why)| Finding::refused((&it.to_string(), why))));
         for is_ipv4 in [true, false] {
             findings.extend(inputs.full_pools(is_ipv4).map(|it| Finding::full(is_ipv4, &it)));
         }
@@ -685,6 +700,9 @@ impl Dataplane {
         }
         if changed.filter || changed.settings {
             let dirty = self.inputs.flush_policy();
+            let workloads = dirty.workloads.iter().map(|it| key_at(Kind::WorkloadEndpoint, it));
+            let hosts = dirty.hosts.iter().map(|it| key_at(Kind::HostEndpoint, it));
+            self.unreported.extend(workloads.chain(hosts));
             let mut around = self.inputs.surroundings();
             if !self.inputs.policy().hosts.is_empty() {
                 around.interfaces = self.routes.interfaces()?;

@@ -4,6 +4,9 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::Kind;
+use policy::render::Refused;
+use sandbox::claim::resource_key;
 use store::realised::Realised;
 
 use crate::node::Node;
@@ -68,6 +71,27 @@ impl Progress {
     }
 }
 
+/// The key of an object that the kernel refused; IP sets have none, and go by their name.
+pub(crate) fn key_of(object: &Refused) -> String {
+    match object {
+        Refused::Workload(place) => key_at(Kind::WorkloadEndpoint, place),
+        Refused::Host(place) => key_at(Kind::HostEndpoint, place),
+        Refused::Policy(id) => {
+            let kind = Kind::all().find(|kind| kind.name() == id.kind.name());
+            let key = kind.map(|kind| resource_key(kind, &id.namespace, &id.name));
+            key.unwrap_or_else(|| object.to_string())
+        }
+        Refused::Profile(name) => resource_key(Kind::Profile, "", name),
+        Refused::Set(_) => object.to_string(),
+    }
+}
+
+/// The key of what policy calls `namespace/name`, or by its name alone.
+pub(crate) fn key_at(kind: Kind, place: &str) -> String {
+    let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+    resource_key(kind, namespace, name)
+}
+
 /// Starts to tell.
 pub(crate) fn start(node: &Arc<Node>) -> io::Result<()> {
     let node = Arc::clone(node);
@@ -82,4 +106,33 @@ pub(crate) fn start(node: &Arc<Node>) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::input::{PolicyId, PolicyKind};
+
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_told_by_its_key() {
+        let id = PolicyId {
+            kind: PolicyKind::NetworkPolicy,
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+        };
+        let root = "/calico/resources/v3/projectcalico.org";
+        let told = [
+            (Refused::Policy(id), "networkpolicies/shop/web"),
+            (
+                Refused::Workload("shop/n1-k8s-a-eth0".into()),
+                "workloadendpoints/shop/n1-k8s-a-eth0",
+            ),
+            (Refused::Host("eth0".into()), "hostendpoints/eth0"),
+            (Refused::Profile("kns.shop".into()), "profiles/kns.shop"),
+        ];
+        for (object, key) in told {
+            assert_eq!(key_of(&object), format!("{root}/{key}"));
+        }
+    }
 }

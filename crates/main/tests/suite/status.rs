@@ -70,11 +70,14 @@ impl Lab {
         sandboxes["sandboxes"][0]["addresses"][0].as_str().unwrap().to_owned()
     }
 
-    fn put(&self, key: &str, value: &str) {
+    fn store(&self) -> Store {
         let path = self.0.path("labs").join("default/store.db");
-        let store = Store::Sqlite(sqlite::Store::open(path).unwrap());
+        Store::Sqlite(sqlite::Store::open(path).unwrap())
+    }
+
+    fn put(&self, key: &str, value: &str) {
         let op = Op::Put { key: key.to_owned(), value: value.into() };
-        store.commit(Txn { compares: vec![], ops: vec![op] }).unwrap();
+        self.store().commit(Txn { compares: vec![], ops: vec![op] }).unwrap();
     }
 
     /// The process of the agent that does the work.
@@ -235,6 +238,47 @@ fn a_policy_is_realised_when_the_kernels_have_it() {
     apply(2).says(&["; realised on 0/1 nodes after "]);
     let late = lab.margay("wait policy/shop/web --timeout 100ms").code(1);
     late.complains(&["\n  n1: behind at revision "]);
+}
+
+#[test]
+fn endpoint_status_is_told_as_calico_tells_it_where_that_is_asked_for() {
+    let Some(lab) = Lab::up(1) else { return };
+    let folder = lab.0.path("status");
+    let asked = format!(
+        "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {{name: default}}\n\
+         spec:\n  endpointReportingEnabled: true\n  endpointStatusPathPrefix: {}\n",
+        folder.display()
+    );
+    lab.put("/calico/felix/v2/no-region/host/n1/workload/k8s/old/endpoint/eth0", "{}");
+    lab.0.file("felix.yaml", &asked);
+    lab.margay(&format!("apply -f {}", lab.0.path("felix.yaml").display())).ok();
+    let told = || {
+        let keys = lab.store().list("/calico/felix/v2/no-region/host/n1/workload/").unwrap();
+        let values = keys.entries.into_iter().map(|it| (it.key, it.value));
+        values.map(|(key, value)| (key, String::from_utf8(value).unwrap())).collect::<Vec<_>>()
+    };
+    let files = || {
+        let entries = std::fs::read_dir(folder.join("endpoint-status")).into_iter().flatten();
+        entries.map(|it| it.unwrap().path()).collect::<Vec<_>>()
+    };
+    let is_told = |status: &str| {
+        let told = told();
+        told.len() == 1
+            && told[0].0.contains("/workload/cni/default%2f")
+            && told[0].1 == format!("{{\"status\":\"{status}\"}}")
+    };
+    until("the key of the pod alone", || is_told("up"));
+    until("its file", || files().len() == 1);
+    let file = std::fs::read_to_string(&files()[0]).unwrap();
+    let file: Value = serde_json::from_str(&file).unwrap();
+    assert_eq!(file["ipv4Nets"], json!([format!("{}/32", lab.address())]));
+    let interface = file["ifaceName"].as_str().unwrap();
+    lab.run(&format!("ip link set {interface} down")).ok();
+    until("the word down", || is_told("down") && files().is_empty());
+    lab.run(&format!("ip link set {interface} up")).ok();
+    until("the word up", || is_told("up") && files().len() == 1);
+    lab.lab(&["pod", "rm", "n1-web"]).ok();
+    until("nothing", || told().is_empty() && files().is_empty());
 }
 
 #[test]

@@ -74,7 +74,9 @@ impl Reached {
 
 /// Why a node does not have all of these objects; none if it does.
 fn lack(told: &Realised, wanted: &BTreeMap<String, i64>) -> Option<String> {
-    let refused = wanted.keys().find_map(|key| Some((key, told.refused.get(key)?)));
+    // What has no key is a set of addresses, and nobody knows which policies need it.
+    let is_meant = |key: &String| wanted.contains_key(key) || !key.starts_with('/');
+    let refused = told.refused.iter().find(|(key, _)| is_meant(key));
     if let Some((key, why)) = refused {
         let name = Name::at_key(key).map_or_else(|| key.clone(), |name| name.spoken());
         return Some(format!("refused {name}: {why}"));
