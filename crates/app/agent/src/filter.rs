@@ -8,7 +8,10 @@ mod partly;
 pub(crate) mod settings;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
 use intent::InSync;
@@ -20,6 +23,9 @@ use policy::render::{Change, Refused, Renderer, Settings, Step, Surroundings};
 pub(crate) use partly::Absent;
 
 pub(crate) use host::marks::TABLE;
+
+/// How long another program may take to replace the tables.
+const TURN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the kernel is left alone with what it refused.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
@@ -157,6 +163,7 @@ impl FilterTable {
     fn install(&mut self, wanted: Wanted<'_>) -> Result<()> {
         let mut renderer = Renderer::new(self.settings.clone());
         self.refused.clear();
+        let _turn = turn();
         let present = self.nft.tables()?;
         let change = renderer.replace(wanted.intent, wanted.around, &present);
         self.note(&Dirty::default(), &change);
@@ -230,6 +237,7 @@ impl FilterTable {
             let steps = partly::complete(&ruleset, &partly::read(&mut self.nft)?, absent);
             steps.iter().try_for_each(|batch| self.commit(batch))?;
         } else {
+            let _turn = turn();
             let present = self.nft.tables()?;
             let change = renderer.replace(wanted.intent, wanted.around, &present);
             self.take(&change.steps)?;
@@ -275,6 +283,22 @@ fn object_of(piece: &Dirty) -> Option<Refused> {
     let profiles = piece.profiles.iter().map(|it| Refused::Profile(it.clone()));
     let sets = piece.sets.keys().map(|it| Refused::Set(it.clone()));
     workloads.chain(hosts).chain(policies).chain(profiles).chain(sets).next()
+}
+
+/// Held by whoever replaces the tables of this network namespace: a plugin that acts alone beside
+/// an agent waits for it, and the other way. It goes with the process. Whoever waits too long, or
+/// cannot wait, does its work all the same: the other hears of it.
+fn turn() -> Option<UnixDatagram> {
+    let address = SocketAddr::from_abstract_name(b"margay-filter").ok()?;
+    let began = Instant::now();
+    loop {
+        match UnixDatagram::bind_addr(&address) {
+            Ok(turn) => return Some(turn),
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => return None,
+            Err(_) if began.elapsed() > TURN_PATIENCE => return None,
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
 }
 
 fn tables() -> [Table; 2] {

@@ -39,6 +39,14 @@ fn events(node: &Node) -> String {
     std::fs::read_to_string(node.path("state/events.jsonl")).unwrap_or_default()
 }
 
+/// Two programs that see to one packet filter take turns until both know of a sandbox.
+fn until_reached(node: &Node, address: &str) {
+    until("the sandbox is reached", || {
+        let mut ping = node.inside("host", "ping", &["-n", "-c1", "-W1", address]);
+        ping.output().unwrap().status.success()
+    });
+}
+
 fn delete_pod(node: &Node, container: usize) {
     let done = node.call_as("DEL", "pod1", container, &POD).wait_with_output().unwrap();
     assert!(done.status.success(), "{done:?}");
@@ -292,6 +300,7 @@ fn a_deletion_takes_nothing_from_another_sandbox_that_no_journal_has() {
     // Two sandboxes of one pod, made after the agent has looked, by somebody else.
     node.call_beside("ADD", "old", 0, &POD);
     let new = node.call_beside("ADD", "new", 1, &POD);
+    until_reached(&node, &address(&new));
     let ping = Ping::start(&node, "host", &address(&new));
     for netns in ["/gone", ""] {
         let late = [POD[0], ("CNI_NETNS", netns)];
@@ -300,15 +309,16 @@ fn a_deletion_takes_nothing_from_another_sandbox_that_no_journal_has() {
     }
     assert_eq!((n_held(&node, "old"), n_held(&node, "new")), (0, 2));
     assert_eq!(endpoint_of(&node, "new").1["spec"]["pod"], "web-0");
+    ping.assert_none_lost();
     // Another interface of a container that has one.
     let plain = node.call_beside("ADD", "plain", 2, &[]);
+    until_reached(&node, &address(&plain));
     let second = Ping::start(&node, "host", &address(&plain));
     let other = [("CNI_IFNAME", "eth1")];
     let done = node.call_as("DEL", "plain", 2, &other).wait_with_output().unwrap();
     assert!(done.status.success(), "{done:?}");
     assert_eq!(n_held(&node, "plain"), 2);
     assert_eq!(node.interfaces().len(), 2);
-    ping.assert_none_lost();
     second.assert_none_lost();
     node.must("DEL", "plain", 2);
     let done = node.call_as("DEL", "new", 1, &POD).wait_with_output().unwrap();
@@ -432,6 +442,7 @@ fn whoever_replaces_a_sandbox_of_ours_keeps_its_interface() {
     let done = node.call_as("ADD", "old", 0, &POD).wait_with_output().unwrap();
     assert!(done.status.success(), "{done:?}");
     let new = node.call_beside("ADD", "new", 1, &POD);
+    until_reached(&node, &address(&new));
     let ping = Ping::start(&node, "host", &address(&new));
     let done = node.call_as("DEL", "old", 0, &POD).wait_with_output().unwrap();
     assert!(done.status.success(), "{done:?}");
