@@ -9,7 +9,7 @@ use intent::Inputs;
 use ipam::View;
 
 /// What is kept, the most important first: what comes last is left out when there is too much.
-const KEPT: [&str; 10] = [
+const KEPT: [&str; 11] = [
     "/calico/resources/v3/projectcalico.org/clusterinformations/",
     "/calico/resources/v3/projectcalico.org/ippools/",
     ENDPOINTS,
@@ -20,6 +20,7 @@ const KEPT: [&str; 10] = [
     "/calico/resources/v3/projectcalico.org/globalnetworkpolicies/",
     "/calico/resources/v3/projectcalico.org/networkpolicies/",
     "/calico/resources/v3/projectcalico.org/globalnetworksets/",
+    "/calico/resources/v3/projectcalico.org/networksets/",
 ];
 const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
 const PROFILES: &str = "/calico/resources/v3/projectcalico.org/profiles/";

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::keys::{Key, ResourceKey};
+use api::keys::Key;
 use model::resource::Resource;
-use policy::convert::convert;
+use policy::convert::{convert, place};
 use policy::input::{Change, Workload};
 use policy::intent::{Dirty, Intent};
 use policy::render::Surroundings;
@@ -86,13 +86,5 @@ impl Inputs {
         if let Some(Key::Resource(key)) = Key::parse(path) {
             self.graph.absorb(Change::Workload(place(&key), workload));
         }
-    }
-}
-
-/// The key by which the graph knows an object: `namespace/name`, or the name alone.
-pub(crate) fn place(key: &ResourceKey) -> String {
-    match key.namespace.is_empty() {
-        true => key.name.clone(),
-        false => format!("{}/{}", key.namespace, key.name),
     }
 }

@@ -10,12 +10,11 @@ use api::keys::{AffinityType, Key, ResourceKey, ResourceKind};
 use api::{Kind, Problem};
 use model::resource::{BgpConfiguration, IpPool, Node, Object, Resource, WorkloadEndpoint};
 use net::Cidr;
-use policy::convert::{convert, default_allow};
+use policy::convert::{convert, default_allow, place};
 use policy::graph::Graph;
 use policy::input::{Change, Labels, Workload};
 use policy::salvage::salvage;
 
-use crate::access::place;
 use crate::felix::Parameters;
 use crate::live::Vouched;
 

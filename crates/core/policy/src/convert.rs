@@ -146,8 +146,8 @@ fn removal(kind: Kind, key: &ResourceKey) -> Option<Change> {
     })
 }
 
-/// `namespace/name`, or the name alone: no name has a slash.
-fn place(key: &ResourceKey) -> Key {
+/// By which an object is known here: `namespace/name`, or the name alone; no name has a slash.
+pub fn place(key: &ResourceKey) -> Key {
     match key.namespace.is_empty() {
         true => key.name.clone(),
         false => format!("{}/{}", key.namespace, key.name),
