@@ -699,14 +699,14 @@ impl Dataplane {
             self.filter.set(filter::settings::settings(&self.parameters.config));
         }
         if changed.filter || changed.settings {
+            // What is different is told once: nothing may fail between that and the filter.
+            let interfaces = self.routes.interfaces()?;
             let dirty = self.inputs.flush_policy();
             let workloads = dirty.workloads.iter().map(|it| key_at(Kind::WorkloadEndpoint, it));
             let hosts = dirty.hosts.iter().map(|it| key_at(Kind::HostEndpoint, it));
             self.unreported.extend(workloads.chain(hosts));
             let mut around = self.inputs.surroundings();
-            if !self.inputs.policy().hosts.is_empty() {
-                around.interfaces = self.routes.interfaces()?;
-            }
+            around.interfaces = interfaces;
             let wanted = Wanted { intent: self.inputs.policy(), dirty: &dirty, around: &around };
             self.filter.apply(proof, wanted)?;
         }
