@@ -4,6 +4,7 @@ mod advice;
 mod agent;
 mod arguments;
 mod complete;
+mod confirm;
 mod diff;
 mod drops;
 mod dry_run;
@@ -154,6 +155,8 @@ fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
         Verb::Validate(files) => validate::run(terminal, &files),
         Verb::Diff(write) => diff::run(&Session::open(place)?, &write),
         Verb::Undo { number } => undo::run(&Session::open(place)?, number),
+        Verb::Confirm { number } => confirm::run(terminal, place, number),
+        Verb::UndoUnlessConfirmed { number, within } => confirm::guard(place, number, within),
         Verb::History { format } => undo::list(terminal, place, format),
         Verb::Describe(other) => Err(elsewhere::describe(&other.words)),
         Verb::Edit(one) => edit::run(&Session::open(place)?, &one),

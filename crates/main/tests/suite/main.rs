@@ -7,6 +7,7 @@
 )]
 
 mod addresses;
+mod confirm;
 mod crash;
 mod explain;
 mod first_steps;

@@ -165,3 +165,18 @@ fn a_removal_is_named_and_asked_for() {
     assert!(code == 0 && shown.contains("1 removed") && shown.contains("undo: "), "{shown}");
     place.margay("get np web -n shop").code(2);
 }
+
+#[test]
+fn a_write_to_be_confirmed_asks_whether_to_keep_it() {
+    for (typed, code, is_kept) in [("y\n", 0, true), ("n\n", 1, false)] {
+        let place = Place::embedded();
+        let file = place.file("given.yaml", &policy("shop", "web", 1));
+        let command = place.command(&["apply", "-f", &file, "--confirm-within", "1h"]);
+        let (got, shown) = on_terminal(command, 100, 40, typed);
+        assert_eq!(got, code, "{shown}");
+        assert!(shown.contains("Keep it? It is taken back in 3600 s"), "{shown}");
+        let (kept, gone) = ("write 1 confirmed: it stays", "write 1 taken back");
+        assert!(shown.contains(if is_kept { kept } else { gone }), "{shown}");
+        assert_eq!(place.margay("get np web -n shop").code == 0, is_kept);
+    }
+}

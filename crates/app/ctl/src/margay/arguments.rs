@@ -7,6 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::agent::Agent;
 use super::complete;
+use super::confirm::Confirmation;
 use super::drops::DropsArguments;
 use super::events::EventsArguments;
 use super::explain::ExplainArguments;
@@ -73,7 +74,8 @@ pub(crate) enum Verb {
     /// Make or change resources, so that they are as the documents say
     #[command(
         after_help = "Examples:\n  margay apply -f policies/ -R\n  margay apply -f policy.yaml --dry-run\n  \
-        margay apply -f policy.yaml && margay undo"
+        margay apply -f policy.yaml && margay undo\n  \
+        margay apply -f host-policy.yaml --confirm-within 60s     taken back unless confirmed"
     )]
     Apply(Write),
     /// Change resources that are there already
@@ -115,6 +117,23 @@ pub(crate) enum Verb {
         /// The number that the write or `margay history` printed [default: the last]
         #[arg(add = ArgValueCompleter::new(complete::undo_numbers))]
         number: Option<u64>,
+    },
+    /// Keep a write made with --confirm-within
+    #[command(
+        after_help = "Examples:\n  margay apply -f host-policy.yaml --confirm-within 60s\n  \
+        margay confirm        the last one\n  margay confirm 27     that one"
+    )]
+    Confirm {
+        /// The number that the write or `margay history` printed [default: the last]
+        #[arg(add = ArgValueCompleter::new(complete::unconfirmed_numbers))]
+        number: Option<u64>,
+    },
+    /// Watches over a write made with --confirm-within
+    #[command(hide = true)]
+    UndoUnlessConfirmed {
+        number: u64,
+        #[arg(value_parser = super::wait::span)]
+        within: std::time::Duration,
     },
     /// Show the writes that can be taken back
     History {
@@ -283,6 +302,8 @@ pub(crate) struct Write {
     #[arg(long)]
     pub(crate) no_wait: bool,
     #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
+    #[command(flatten)]
     pub(crate) format: Format,
 }
 
@@ -377,6 +398,8 @@ pub(crate) struct Patch {
     /// How to read the patch
     #[arg(short = 't', long = "type", default_value = "strategic")]
     pub(crate) kind_of_patch: PatchType,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -399,6 +422,8 @@ pub(crate) struct Delete {
     /// Do not wait, a second at most, until the nodes' kernels have it
     #[arg(long)]
     pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
 }
 
 #[derive(Args, Debug)]
@@ -413,6 +438,8 @@ pub(crate) struct Label {
     /// Remove the label
     #[arg(long, conflicts_with = "overwrite")]
     pub(crate) remove: bool,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
 }
 
 #[derive(Debug, Subcommand)]

@@ -274,3 +274,12 @@ pub(crate) fn undo_numbers(current: &OsStr) -> Vec<CompletionCandidate> {
         .map(|(number, command)| CompletionCandidate::new(number).help(Some(command.into())))
         .collect()
 }
+
+/// The numbers of writes that are to be confirmed.
+pub(crate) fn unconfirmed_numbers(current: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = current.to_string_lossy().into_owned();
+    let dir = with_surroundings(&place(&line()), |surroundings| surroundings.state_dir());
+    let numbers = History::below(dir).unconfirmed().unwrap_or_default();
+    let numbers = numbers.iter().rev().map(ToString::to_string);
+    numbers.filter(|number| number.starts_with(&typed)).map(CompletionCandidate::new).collect()
+}

@@ -7,6 +7,7 @@
 
 mod lineage;
 pub(crate) mod take_back;
+mod unconfirmed;
 pub(crate) mod under_way;
 
 use std::collections::BTreeMap;
@@ -144,6 +145,11 @@ impl History {
     /// The command that takes a write back, to be pasted.
     pub(crate) fn undo_command(&self, number: u64) -> String {
         format!("{} undo {number}", self.program)
+    }
+
+    /// The command that keeps a write which is taken back otherwise, to be pasted.
+    pub(crate) fn confirm_command(&self, number: u64) -> String {
+        format!("{} confirm {number}", self.program)
     }
 
     /// Whether there is a folder to keep it in.

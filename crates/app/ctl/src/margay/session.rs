@@ -1,5 +1,6 @@
 //! What a command works with: the datastore that was chosen, the terminal, the history.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) resources: Resources,
     pub(crate) history: History,
     pub(crate) recorder: Arc<Recorder>,
+    /// The flags that lead another process of this program to the same datastore.
+    pub(crate) flags: Vec<OsString>,
 }
 
 impl Session {
@@ -44,7 +47,8 @@ impl Session {
             let choice = surroundings.choose()?;
             let store = choice.datastore.open_with(Some(say_locked), adjust)?;
             let history = History::below(surroundings.state_dir());
-            Ok(Self::over(store, history.called(place.program())))
+            let session = Self::over(store, history.called(place.program()));
+            Ok(Self { flags: place.flags().collect(), ..session })
         })
     }
 
@@ -54,7 +58,8 @@ impl Session {
             Manner { calico_version: EMULATED_CALICO_VERSION.to_owned(), rewrite_unchanged: false };
         let recorder = Arc::new(Recorder::new(history.clone(), store.clone(), typed()));
         let resources = Resources::new(store.clone(), manner).with_journal(recorder.clone());
-        Self { terminal: Terminal::detect(), resources, store, history, recorder }
+        let flags = Vec::new();
+        Self { terminal: Terminal::detect(), resources, store, history, recorder, flags }
     }
 
     /// The AS number of nodes that have none of their own.
@@ -137,12 +142,17 @@ fn typed() -> String {
 }
 
 impl Place {
-    /// The program with the flags that lead to the same datastore.
-    fn program(&self) -> String {
+    /// The flags that lead to the same datastore.
+    fn flags(&self) -> impl Iterator<Item = OsString> {
         let flags = [("--config", &self.config), ("--store", &self.store)];
         let given = flags.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
-        given.fold("margay".to_owned(), |program, (flag, file)| {
-            format!("{program} {flag} {}", quoted(&file.display().to_string()))
+        given.flat_map(|(flag, file)| [OsString::from(flag), file.clone().into_os_string()])
+    }
+
+    /// The program with those flags.
+    fn program(&self) -> String {
+        self.flags().fold("margay".to_owned(), |program, word| {
+            format!("{program} {}", quoted(&word.to_string_lossy()))
         })
     }
 }

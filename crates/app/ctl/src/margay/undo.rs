@@ -177,7 +177,12 @@ pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<
         let left_open = open.iter().find(|(open, _)| open == number).map(|(_, why)| why);
         let uncertain = entry.uncertain.as_ref().or(left_open);
         let names: Vec<String> = entry.changes.iter().map(|change| change.name.clone()).collect();
-        let state = state(entry, uncertain, by, &taken_back);
+        let until = history.unconfirmed_until(*number).filter(|_| by.is_none());
+        let mut state = state(entry, uncertain, by, &taken_back);
+        if let Some(until) = &until {
+            let command = history.confirm_command(*number);
+            state = format!("to be confirmed until {until}: {command}");
+        }
         writes.push(Listed { number: *number, entry, objects: shortened(&names), state });
         entries.push(json!({
             "number": number,
@@ -190,6 +195,7 @@ pub(crate) fn list(terminal: Terminal, place: &Place, format: Format) -> Result<
             "isUnderWay": entry.under_way && left_open.is_none(),
             "notCertain": uncertain,
             "takenBackBy": by,
+            "unconfirmedUntil": until,
         }));
     }
     let is_fine = unreadable.is_empty();

@@ -50,10 +50,18 @@ pub(crate) enum State {
 }
 
 /// A span of time: Go's form, or a number of seconds.
-fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()));
     let span = || text.parse::<net::Duration>().ok().and_then(net::Duration::to_std);
     seconds.or_else(span).ok_or_else(|| "such as 500ms, 5s or 2m".to_owned())
+}
+
+/// A span that somebody chose, for people.
+pub(crate) fn words(span: Duration) -> String {
+    match (span.as_secs(), span.subsec_nanos()) {
+        (seconds, 0) if seconds > 0 => format!("{seconds} s"),
+        _ => spent(span),
+    }
 }
 
 /// What is waited for.

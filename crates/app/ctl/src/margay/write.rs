@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use store::resources::{Applied, Error, Name, Together, Verb, Written};
 
 use super::arguments::{Delete, Label, Patch, PatchType, Structured, Write};
+use super::confirm::{Confirmation, Watched};
 use super::failure::{Failure, next_step};
 use super::read_documents::{Given, Input, all_problems, field_help, files, once_each, refusal};
 use super::realised;
@@ -28,7 +29,9 @@ pub(crate) fn documents(
         return super::dry_run::run(session, verb, write, skips_existing);
     }
     let input = Input::read(&write.files).map_err(Failure::nothing_was_written)?;
-    let mut account = Account { no_wait: write.no_wait, ..Account::default() };
+    let confirmation = write.confirmation;
+    confirmation.check(session)?;
+    let mut account = Account { no_wait: write.no_wait, confirmation, ..Account::default() };
     let mut pending: Vec<&Given> = input.objects.iter().collect();
     refuse_before_first_write(session, &input, &mut account)?;
     if !account.refused.is_empty() {
@@ -106,6 +109,7 @@ struct Account {
     refused: Vec<String>,
     help: Option<String>,
     no_wait: bool,
+    confirmation: Confirmation,
 }
 
 impl Account {
@@ -150,17 +154,26 @@ impl Account {
         let done = !self.changed.is_empty() || self.is_unfinished;
         let (began, realisable) = (Instant::now(), session.recorder.realisable());
         let recorded = session.record_changes();
+        let watched = match (self.confirmation.confirm_within, recorded.number()) {
+            (Some(within), Some(number)) => Some(Watched::start(session, number, within)?),
+            _ => None,
+        };
         if self.refused.is_empty() {
             let waits = format.is_none() && !self.no_wait;
             let realised = waits.then(|| realised::soon(session, &realisable, began)).flatten();
-            return self.report(session, format, &recorded, realised).map_err(
-                |failure| match done {
-                    true => failure
-                        .after_the_write(&self.summary())
-                        .undo(&recorded.line(&session.history)),
-                    false => failure,
-                },
-            );
+            let is_fine =
+                self.report(session, format, &recorded, realised).map_err(
+                    |failure| match done {
+                        true => failure
+                            .after_the_write(&self.summary())
+                            .undo(&recorded.line(&session.history)),
+                        false => failure,
+                    },
+                )?;
+            return match watched {
+                Some(watched) => watched.wait(session),
+                None => Ok(is_fine),
+            };
         }
         let verb = if self.is_removal { "removed" } else { "written" };
         let is_uncertain = self.is_uncertain && !matches!(recorded, Recorded::Nothing);
@@ -241,8 +254,9 @@ pub(crate) fn delete(session: &Session, delete: &Delete) -> Result<bool, Failure
     if names.is_empty() {
         return Err(Failure::new("no names given").help("margay delete KIND NAME…, or -f FILE"));
     }
-    let no_wait = delete.no_wait;
-    let mut account = Account { is_removal: true, no_wait, ..Account::default() };
+    let (no_wait, confirmation) = (delete.no_wait, delete.confirmation);
+    confirmation.check(session)?;
+    let mut account = Account { is_removal: true, no_wait, confirmation, ..Account::default() };
     if !delete.skip_not_exists {
         for name in &names {
             let missing = session.resources.get(name).err().filter(Error::is_not_found);
@@ -312,7 +326,7 @@ pub(crate) fn patch(session: &Session, patch: &Patch) -> Result<bool, Failure> {
         .map_err(|failure| {
             failure.help("-p '{\"spec\":{\"natOutgoing\":true}}', in JSON or YAML")
         })?;
-    edit(session, &name, |object| {
+    edit(session, &name, patch.confirmation, |object| {
         let patched = match patch.kind_of_patch {
             PatchType::Strategic => text::patch::strategic(object, &given),
             PatchType::Merge => {
@@ -340,7 +354,7 @@ pub(crate) fn patch(session: &Session, patch: &Patch) -> Result<bool, Failure> {
 /// Sets or removes a label of one object.
 pub(crate) fn label(session: &Session, label: &Label) -> Result<bool, Failure> {
     let name = name_of(kind_of(&label.one.kind)?, label.one.namespace.as_deref(), &label.one.name);
-    edit(session, &name, |object| {
+    edit(session, &name, label.confirmation, |object| {
         let mut object = object.clone();
         let labels = object["metadata"]
             .as_object_mut()
@@ -376,9 +390,11 @@ pub(crate) fn label(session: &Session, label: &Label) -> Result<bool, Failure> {
 fn edit(
     session: &Session,
     name: &Name,
+    confirmation: Confirmation,
     change: impl Fn(&Value) -> Result<Value, Failure>,
 ) -> Result<bool, Failure> {
     const ATTEMPTS_MAX: u64 = 20;
+    confirmation.check(session)?;
     for attempt in 1.. {
         let stored = session.resources.get(name).map_err(Failure::from)?;
         let changed = change(&stored.object)?;
@@ -392,7 +408,7 @@ fn edit(
         }
         match session.resources.write(Verb::Update, &decoded) {
             Ok(written) => {
-                let mut account = Account::default();
+                let mut account = Account { confirmation, ..Account::default() };
                 account.add(written);
                 return account.finish(session, None);
             }
