@@ -103,6 +103,13 @@ pub struct Host {
     pub profiles: Vec<String>,
 }
 
+impl Host {
+    /// The tiers of all stages.
+    pub fn all_tiers(&self) -> impl Iterator<Item = &TierInForce> {
+        [&self.tiers, &self.forward, &self.pre_dnat, &self.untracked].into_iter().flatten()
+    }
+}
+
 /// A tier, with its policies for one endpoint in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierInForce {

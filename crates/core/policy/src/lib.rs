@@ -9,6 +9,7 @@
 extern crate self as policy;
 
 mod cluster;
+mod conversation;
 pub mod convert;
 mod endpoint;
 pub mod explain;
@@ -30,6 +31,7 @@ pub mod suggest;
 mod verdict;
 
 pub use cluster::Cluster;
+pub use conversation::Conversations;
 pub use endpoint::Endpoint;
 pub use packet::{Packet, protocol_number};
 pub use rule::{Icmp, Peer, Ports, Rule};

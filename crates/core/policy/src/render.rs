@@ -33,7 +33,7 @@ use std::fmt;
 use nft::{Batch, Table, TableFamily};
 
 use crate::input::{Key, PolicyId};
-use crate::intent::{Dirty, Intent, SetChange};
+use crate::intent::{Dirty, Intent, SetChange, Workload};
 use crate::set::SetId;
 
 use draft::Draft;
@@ -124,8 +124,6 @@ pub enum Refused {
 pub enum Limit {
     /// No interface can have this name.
     InterfaceName(String),
-    /// So many tiers and profiles, of which so many can follow on each other.
-    Links(usize, usize),
     /// Another endpoint, stored there, has the interface.
     TakenInterface(Key),
 }
@@ -152,11 +150,6 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InterfaceName(name) => write!(f, "interface {name:?} should have 1 to 15 bytes"),
-            Self::Links(n_links, n_links_max) => write!(
-                f,
-                "its tiers and profiles are {n_links} chains in a row, of which the kernel takes \
-                 {n_links_max}"
-            ),
             Self::TakenInterface(key) => write!(f, "its interface is that of {key}"),
         }
     }
@@ -225,6 +218,11 @@ impl Renderer {
             }
             // One before us did not come to its end: the other table is in force.
             (_, Some(_)) => change.steps.extend(filled(own)),
+            // Nothing is in force: what is new waits until everything is. Small and at once.
+            (_, None) if !intent.workloads.is_empty() => {
+                change.steps.push(self.shutter(intent, surroundings));
+                change.steps.extend(filled(own));
+            }
             (_, None) => {
                 change.steps.extend(filled(own));
                 return change;
@@ -233,6 +231,21 @@ impl Renderer {
         change.steps.push(silenced(&meanwhile).waiting());
         change.steps.push(step(&meanwhile, &|it| it.remove()).waiting());
         change
+    }
+
+    /// Lets nothing new through to workloads and from them; what was begun goes on.
+    fn shutter(&self, intent: &Intent, surroundings: &Surroundings) -> Step {
+        let closed = |workload: &Workload| Workload {
+            tiers: Vec::new(),
+            profiles: Vec::new(),
+            ..workload.clone()
+        };
+        let workloads = intent.workloads.iter().map(|(key, it)| (key.clone(), closed(it)));
+        let closed = Intent { workloads: workloads.collect(), ..Intent::default() };
+        let (_, plan) = self.drafted(&closed, &whole(&closed), surroundings, true);
+        let mut transaction = Transaction::new(&self.meanwhile());
+        plan.carry_out(&closed, &mut transaction);
+        Step::new(transaction.batch)
     }
 
     /// The name of the tables that are in force while ours are made anew.
@@ -275,7 +288,7 @@ impl Renderer {
             surroundings::replace(&base.surroundings, surroundings, &mut draft);
             change.surroundings = Some(surroundings.clone());
         }
-        host::place(&mut draft, &mut change, surroundings);
+        host::place(&mut draft, surroundings);
         workload::place(&mut draft, &mut change);
         draft.sweep();
         self.render_again(&mut draft);

@@ -59,6 +59,9 @@ pub(crate) fn cases() -> Vec<Case> {
             if let Some(n) = row["generate"]["policies"].as_u64() {
                 objects.extend((0..n).map(numbered));
             }
+            if let Some(n) = row["generate"]["tiers"].as_u64() {
+                objects.extend((0..n).flat_map(numbered_tier));
+            }
             let mut lines: Vec<String> = Vec::new();
             for line in row["expect"].as_array().unwrap() {
                 let line = line.as_str().unwrap_or_else(|| panic!("{name}: {line}"));
@@ -87,6 +90,20 @@ fn numbered(number: u64) -> Value {
         "kind": "GlobalNetworkPolicy", "metadata": { "name": format!("p{number}") },
         "spec": { "order": number, "selector": "app == 'db'", "ingress": rules },
     })
+}
+
+/// One of many tiers: each denies a port, allows another, and passes everything else on.
+fn numbered_tier(number: u64) -> [Value; 2] {
+    let port = |action: &str, first: u64| json!({ "action": action, "protocol": "TCP", "destination": { "ports": [first + number] } });
+    let rules = [port("Deny", 21_000), port("Allow", 22_000), json!({ "action": "Pass" })];
+    let tier = json!({
+        "kind": "Tier", "metadata": { "name": format!("t{number}") }, "spec": { "order": number },
+    });
+    let policy = json!({
+        "kind": "GlobalNetworkPolicy", "metadata": { "name": format!("t{number}.p") },
+        "spec": { "tier": format!("t{number}"), "selector": "app == 'db'", "ingress": rules },
+    });
+    [tier, policy]
 }
 
 impl Line {

@@ -30,6 +30,10 @@ fn rule(rule: &resource::Rule, namespace: &str) -> Result<Rule> {
         }
     };
     check_ports(rule)?;
+    // Nobody here looks into requests: a rule that is for some of them is not one for all traffic.
+    if rule.http.as_ref().is_some_and(|it| !(it.methods.is_empty() && it.paths.is_empty())) {
+        return Err(Unusable::new("http", "requests are not told apart; it matches nothing"));
+    }
     Ok(Rule {
         action: rule.action,
         is_ipv4,

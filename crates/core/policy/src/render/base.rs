@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use model::resource::Direction;
-use nft::expression::{Comparison, Ct, LookupResult, Meta, NatKind, Target, ct_state, nat_flags};
+use nft::expression::{Comparison, Ct, LookupResult, Meta, NatKind, ct_state, nat_flags};
 use nft::{Base, Chain, ChainKind, Expression, Hook, Key, Register, Rule, Set, Source, Verdict};
 
 use crate::rule_name::RuleName;
@@ -13,13 +13,12 @@ use super::draft::{Draft, Scope};
 use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, lookup};
 use super::host::{self, Occasion};
 use super::plan::{ChainPlan, In};
-use super::program::{self, denial};
+use super::program::{self, MARK, denial, unmarked, when_unmarked};
 use super::settings::{Counters, EndpointToHost, ServiceLoops, Settings};
 use super::state::Stage;
 
 pub(super) const IN: Source = Source::Meta(Meta::InputName);
 pub(super) const OUT: Source = Source::Meta(Meta::OutputName);
-const MARK: Source = Source::Meta(Meta::Mark);
 const ICMPV6: &[u8] = &[58];
 const UDP: &[u8] = &[17];
 /// Every host is the gateway of its workloads under this address.
@@ -135,6 +134,10 @@ fn from_workload(draft: &mut Draft<'_>) {
     for name in ["from-workload", "workload-to-host"] {
         let mut chain = Still::new(draft, Chain::plain(name));
         if name == "workload-to-host" {
+            // The kernel lets them in, because services may be translated to such addresses.
+            let loopback = chain.rule().when(FAMILY, IPV4).when(Source::network(16, 1), &[127]);
+            let reason = "loopback address of the host";
+            chain.deny(host::is_not_translated(loopback), Direction::Egress, reason);
             for kind in [130, 131, 132, 133, 135, 136, 143] {
                 let icmpv6 = chain.rule().when(PROTOCOL, ICMPV6).when(Source::ICMP_TYPE, &[kind]);
                 chain.push(icmpv6.verdict(Verdict::Accept));
@@ -392,24 +395,6 @@ impl Hosts<'_> {
             chain.push(to.verdict(Verdict::Accept));
         }
     }
-}
-
-/// Clears bits of the packet's mark.
-fn unmarked(rule: Rule, mask: u32) -> Rule {
-    let register = Register::FIRST;
-    let mask = (!mask).to_ne_bytes().to_vec();
-    rule.with(Expression::Load { source: MARK, register })
-        .with(Expression::Bitwise { register, mask, xor: vec![0; 4] })
-        .with(Expression::Store { target: Target::Meta(Meta::Mark), register })
-}
-
-/// Goes on if no bit of these is set in the packet's mark.
-fn when_unmarked(rule: Rule, mask: u32) -> Rule {
-    let register = Register::FIRST;
-    let (mask, value) = (mask.to_ne_bytes().to_vec(), vec![0; 4]);
-    rule.with(Expression::Load { source: MARK, register })
-        .with(Expression::Bitwise { register, mask, xor: vec![0; 4] })
-        .with(Expression::Compare { register, operator: Comparison::Equal, value })
 }
 
 /// An address of a service that is still there after destination NAT has nobody behind it.

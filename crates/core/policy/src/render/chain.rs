@@ -5,7 +5,7 @@
 //! other end, a map leads from its address to what the first of them does. So the rules that a
 //! packet walks through hardly grow with their number, and the one that decides is still known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::resource::{Action, Direction};
@@ -37,6 +37,12 @@ struct Step<'i> {
     action: Action,
     name: RuleName,
     logged: Logged<'i>,
+}
+
+/// Steps that differ only in the set of the same end.
+struct Run {
+    len: usize,
+    is_worth_a_map: bool,
 }
 
 /// Whose rule a logged packet met.
@@ -212,33 +218,35 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
 
     /// Rules one after the other, and what becomes of the rest.
     fn list(&mut self, steps: &[(Clause, &Step<'_>)]) -> Vec<Rule> {
+        let steps = reachable(steps);
         let mut rules = Vec::new();
-        let mut rest = steps;
-        while let Some((clause, step)) = rest.first() {
-            let n_grouped = self.run_len(rest);
-            if n_grouped > 0 {
-                let (run, after) = rest.split_at(n_grouped);
-                rules.push(self.by_address(run));
-                rest = after;
+        let mut rest = steps.as_slice();
+        while !rest.is_empty() {
+            let run = self.run(rest);
+            let (now, after) = rest.split_at(run.len.max(1));
+            rest = after;
+            if run.is_worth_a_map {
+                rules.push(self.by_address(now));
                 continue;
             }
-            let conditions = self.emitter.conditions(clause, Rule::new(""));
-            rules.push(self.act(conditions, step));
-            if clause.is_unconditional() && step.action != Action::Log {
-                return rules;
+            for (clause, step) in now {
+                let conditions = self.emitter.conditions(clause, Rule::new(""));
+                rules.push(self.act(conditions, step));
+                if clause.is_unconditional() && step.action != Action::Log {
+                    return rules;
+                }
             }
-            rest = rest.get(1..).unwrap_or_default();
         }
         rules.push(self.end());
         rules
     }
 
-    /// How many of the first steps differ only in the set of the same end, if they are worth a map:
-    /// its elements are in memory beside those of the sets.
-    fn run_len(&mut self, steps: &[(Clause, &Step<'_>)]) -> usize {
+    /// How many of the first steps differ only in the set of the same end. They are worth a map if
+    /// its elements are not too many, which are in memory beside those of the sets.
+    fn run(&mut self, steps: &[(&Clause, &Step<'_>)]) -> Run {
         let Some(end) = steps.first().and_then(|(clause, _)| clause.only_set()).map(|it| it.0)
         else {
-            return 0;
+            return Run { len: 0, is_worth_a_map: false };
         };
         let is_ipv4 = self.origin.lane.is_ipv4;
         let (mut len, mut n_elements) = (0_usize, 0);
@@ -252,12 +260,12 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
             len += 1;
             n_elements += kind.size();
         }
-        let is_worth_it = len >= RUN_LEN_MIN && n_elements <= len * (len / 4).max(8);
-        if is_worth_it { len } else { 0 }
+        let is_worth_a_map = len >= RUN_LEN_MIN && n_elements <= len * (len / 4).max(8);
+        Run { len, is_worth_a_map }
     }
 
     /// One rule for many: by the address of the one end.
-    fn by_address(&mut self, run: &[(Clause, &Step<'_>)]) -> Rule {
+    fn by_address(&mut self, run: &[(&Clause, &Step<'_>)]) -> Rule {
         let is_ipv4 = self.origin.lane.is_ipv4;
         let mut targets = Vec::new();
         let mut is_source = true;
@@ -385,26 +393,52 @@ impl Clause {
 
     /// The set of one end, if that is the only condition; true for the source.
     fn only_set(&self) -> Option<(bool, &SetId)> {
-        let only = |side: &Side| match side.sets.as_slice() {
-            [id] => {
-                let rest = Side { sets: vec![id.clone()], ..Side::default() };
-                *side == rest
-            }
-            _ => false,
-        };
-        let none = Side::default();
         let has_other = self.not_protocol.is_some() || self.icmp.is_some();
         if has_other || self.protocol != Protocols::Any {
             return None;
         }
-        if only(&self.source) && self.destination == none {
-            return self.source.sets.first().map(|id| (true, id));
+        let is_free = |side: &Side| side.sets.is_empty() && side.has_sets_only();
+        match (self.source.sets.as_slice(), self.destination.sets.as_slice()) {
+            ([id], []) if self.source.has_sets_only() && is_free(&self.destination) => {
+                Some((true, id))
+            }
+            ([], [id]) if self.destination.has_sets_only() && is_free(&self.source) => {
+                Some((false, id))
+            }
+            _ => None,
         }
-        if only(&self.destination) && self.source == none {
-            return self.destination.sets.first().map(|id| (false, id));
-        }
-        None
     }
+}
+
+impl Side {
+    /// Whether it asks for nothing but sets that the address is in.
+    fn has_sets_only(&self) -> bool {
+        let Self { nets, not_nets, sets: _, not_sets, ports, not_ports, .. } = self;
+        let has_ports = !(ports.is_empty() && not_ports.is_empty());
+        let has_port_sets = !(self.port_sets.is_empty() && self.not_port_sets.is_empty());
+        nets.is_empty()
+            && not_nets.is_empty()
+            && not_sets.is_empty()
+            && !has_ports
+            && !has_port_sets
+    }
+}
+
+/// The steps that a packet can come to: what asks for the same as one before that decides never
+/// matches. Many policies allow the same thing.
+fn reachable<'a, 'i>(steps: &'a [(Clause, &'a Step<'i>)]) -> Vec<(&'a Clause, &'a Step<'i>)> {
+    let mut decided: BTreeSet<&Clause> = BTreeSet::new();
+    let mut reachable = Vec::new();
+    for (clause, step) in steps {
+        if decided.contains(clause) {
+            continue;
+        }
+        if step.action != Action::Log {
+            decided.insert(clause);
+        }
+        reachable.push((clause, *step));
+    }
+    reachable
 }
 
 /// What stands before a logged packet: `%t` is the tier, `%k` the kind, `%n` the name and `%p` the

@@ -14,7 +14,7 @@ use crate::set::SetId;
 pub(super) const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
 /// One alternative: every condition must hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Clause {
     pub(super) protocol: Protocols,
     /// Any protocol but this.
@@ -26,7 +26,7 @@ pub(super) struct Clause {
 }
 
 /// Which protocols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Protocols {
     Any,
     One(u8),
@@ -35,7 +35,7 @@ pub(super) enum Protocols {
 }
 
 /// The conditions on one end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Side {
     /// In one of these, unless there are none.
     pub(super) nets: Vec<Cidr>,
@@ -106,7 +106,10 @@ fn addresses(peer: &Peer, is_ipv4: bool) -> Option<Side> {
     let is_all = |net: &Cidr| net.prefix_len() == 0;
     let mut nets = of_family(&peer.nets);
     let not_nets = of_family(&peer.not_nets);
-    if (nets.is_empty() && !peer.nets.is_empty()) || not_nets.iter().any(is_all) {
+    // What speaks only of networks of the other family says nothing about this one.
+    let is_of_other = |all: &[Cidr], own: &[Cidr]| own.is_empty() && !all.is_empty();
+    let has_other = is_of_other(&peer.nets, &nets) || is_of_other(&peer.not_nets, &not_nets);
+    if has_other || not_nets.iter().any(is_all) {
         return None;
     }
     if nets.iter().any(is_all) {

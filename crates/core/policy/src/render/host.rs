@@ -14,16 +14,16 @@ use nft::{Chain, DataType, Expression, Key, Register, Rule, Set, Source, Verdict
 
 use crate::input::Key as EndpointKey;
 use crate::intent::{Host, TierInForce};
-use crate::rule_name::RuleName;
 
 use super::base::{self, IN, OUT, Still};
 use super::draft::Draft;
 use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, in_net};
-use super::program::{denial, program};
+use super::program::{program, when_no_bit};
 use super::settings::{DenyAction, Failsafe, Surroundings};
 use super::state::{Lane, Stage};
-use super::{Change, Limit, Refusal, Refused};
 
+/// The bit of a connection's status that says that its destination is another one.
+const DESTINATION_NAT: u32 = 1 << 5;
 /// All interfaces that have no endpoint of their own.
 const ALL: &str = "*";
 const LOOPBACK: &str = "lo";
@@ -75,7 +75,7 @@ impl Host {
 }
 
 /// Writes the chains of all hosts' endpoints again, if something about them may have changed.
-pub(super) fn place(draft: &mut Draft<'_>, change: &mut Change, surroundings: &Surroundings) {
+pub(super) fn place(draft: &mut Draft<'_>, surroundings: &Surroundings) {
     let has_moved = surroundings.interfaces != draft.base.surroundings.interfaces;
     if !draft.plan.is_anew && draft.dirty.hosts.is_empty() && !has_moved {
         return;
@@ -88,7 +88,7 @@ pub(super) fn place(draft: &mut Draft<'_>, change: &mut Change, surroundings: &S
         if is_silent && occasion.0 == Stage::Translated {
             continue;
         }
-        if occasion_chain(draft, change, occasion, &resolved) {
+        if occasion_chain(draft, occasion, &resolved) {
             occasions.insert(occasion);
         }
     }
@@ -110,19 +110,15 @@ pub(super) fn chain_name((stage, direction): Occasion) -> &'static str {
 }
 
 /// Makes the chain that dispatches on an occasion; false if no endpoint has rules for it.
-fn occasion_chain(
-    draft: &mut Draft<'_>,
-    change: &mut Change,
-    occasion: Occasion,
-    resolved: &Resolved<'_>,
-) -> bool {
+fn occasion_chain(draft: &mut Draft<'_>, occasion: Occasion, resolved: &Resolved<'_>) -> bool {
     let (stage, direction) = occasion;
     let mut found: Vec<(bool, BTreeMap<Key, Verdict>, Option<String>)> = Vec::new();
     for is_ipv4 in [true, false] {
         let lane = Lane { direction, is_ipv4, stage };
         let (mut entries, mut rest) = (BTreeMap::new(), None);
         for (interface, host) in resolved {
-            let chain = first_chain(draft, change, lane, *host);
+            let (_, host) = host;
+            let chain = program(draft, lane, host.tiers_at(stage), &host.profiles);
             match *interface {
                 // Nobody knows by which interface an untracked packet of all others goes.
                 ALL if stage == Stage::Untracked => {}
@@ -169,28 +165,6 @@ fn occasion_chain(
 
 fn of_family(rule: Rule, is_ipv4: bool) -> Rule {
     rule.when(FAMILY, if is_ipv4 { IPV4 } else { IPV6 })
-}
-
-/// The first chain of an endpoint's rules; none if it has none. One that cannot be carried out is
-/// closed but for what is failsafe.
-fn first_chain(
-    draft: &mut Draft<'_>,
-    change: &mut Change,
-    lane: Lane,
-    (key, host): (&EndpointKey, &Host),
-) -> Option<String> {
-    match program(draft, lane, host.tiers_at(lane.stage), &host.profiles) {
-        Ok(chain) => chain,
-        Err(excess) => {
-            let limit = Limit::Links(excess.n_links, excess.n_links_max);
-            let refusal = Refusal { object: Refused::Host(key.clone()), limit };
-            if !change.refused.contains(&refusal) {
-                change.refused.push(refusal);
-            }
-            let closed = RuleName::no_profile(lane.direction);
-            lane.stage.has_profiles().then(|| denial(draft, &closed, lane.stage))
-        }
-    }
 }
 
 /// Lets through what no policy of a host closes.
@@ -257,6 +231,10 @@ fn far_end(net: Cidr, direction: Direction) -> Source {
 
 /// Which packets of this host are judged once more, after destination NAT has sent them elsewhere.
 pub(super) fn is_translated(rule: Rule) -> Rule {
-    const DESTINATION_NAT: u32 = 1 << 5;
     rule.when_any_bit(Source::Ct(Ct::Status), DESTINATION_NAT)
+}
+
+/// Which packets go where their sender meant them to.
+pub(super) fn is_not_translated(rule: Rule) -> Rule {
+    when_no_bit(rule, Source::Ct(Ct::Status), DESTINATION_NAT)
 }

@@ -3,13 +3,13 @@
 //!
 //! To allow is to return to where the first chain was jumped to from. A chain's name is a digest of
 //! what it is made from and of the name of the next, so endpoints with the same policies share
-//! them all, and others the ends. The kernel counts links as it counts jumps, hence the limit.
+//! them all, and others the ends. The kernel counts links as it counts jumps: more of them than it
+//! takes are several rows, which one chain asks in turn.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use model::resource::Direction;
-use nft::expression::{Meta, Rejection, Target};
+use nft::expression::{Comparison, Meta, Rejection, Target};
 use nft::{Chain, Expression, Register, Rule, Source, Verdict};
 
 use crate::input::PolicyId;
@@ -23,61 +23,127 @@ use super::name;
 use super::settings::{Counters, DenyAction};
 use super::state::{Lane, Origin, Part, Stage};
 
+/// Where a packet's mark is read from.
+pub(super) const MARK: Source = Source::Meta(Meta::Mark);
+
 /// How many chains can follow on each other below the one that dispatches: the kernel allows 16
 /// levels, two of which are that one and the base chain.
 const LINKS_MAX: usize = 14;
 
-/// More tiers and profiles than the kernel can link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooManyLinks {
-    pub(super) n_links: usize,
-    pub(super) n_links_max: usize,
-}
+/// How many tiers and profiles follow on each other where there are more than that: the rest of the
+/// links is for the chain that asks them in turn, for a denial, and for branches.
+const PARTS_IN_TURN: usize = 8;
 
-/// The first chain for these tiers and profiles.
+/// The chain of packets that the first of several parts in turn has not decided about.
+const UNDECIDED: &str = "undecided";
+
+/// The first chain for these tiers and profiles; none if they decide nothing.
 pub(super) fn program(
     draft: &mut Draft<'_>,
     lane: Lane,
     tiers: &[TierInForce],
     profiles: &[String],
-) -> Result<Option<String>, TooManyLinks> {
-    let tiers: Vec<(&TierInForce, Vec<PolicyId>)> = tiers
-        .iter()
-        .map(|tier| (tier, enforced(tier, lane.direction)))
-        .filter(|(_, policies)| !policies.is_empty())
-        .collect();
-    let profiles = if lane.stage.has_profiles() { profiles } else { &[] };
-    // The last one is a denial.
-    let n_links = tiers.len() + profiles.len() + 1;
-    if n_links > LINKS_MAX {
-        return Err(TooManyLinks { n_links, n_links_max: LINKS_MAX });
-    }
-    let mut next = match lane.stage.has_profiles() {
-        true => Some(denial(draft, &RuleName::no_profile(lane.direction), lane.stage)),
-        false => None,
-    };
-    for profile in profiles.iter().rev() {
-        next = Some(linked(draft, Origin { lane, part: Part::Profile(profile.clone()), next }));
-    }
-    let may_branch = branching(&tiers, LINKS_MAX - n_links);
-    for (at, (tier, policies)) in tiers.into_iter().enumerate().rev() {
+) -> Option<String> {
+    let tier = |tier: &TierInForce| {
+        let policies = enforced(tier, lane.direction);
         let end = match lane.stage {
             Stage::Normal | Stage::Translated | Stage::Forward => tier.end,
             Stage::PreDnat | Stage::Untracked => End::Pass,
         };
-        let may_branch = may_branch.contains(&at);
-        let part = Part::Tier { name: tier.name.clone(), end, policies, may_branch };
-        next = Some(linked(draft, Origin { lane, part, next }));
+        let name = tier.name.clone();
+        let part = Part::Tier { name, end, policies, may_branch: false };
+        (part.n_policies() > 0).then_some(part)
+    };
+    let profiles = if lane.stage.has_profiles() { profiles } else { &[] };
+    let profiles = profiles.iter().cloned().map(Part::Profile);
+    let mut parts: Vec<Part> = tiers.iter().filter_map(tier).chain(profiles).collect();
+    let end = match lane.stage.has_profiles() {
+        true => Some(denial(draft, &RuleName::no_profile(lane.direction), lane.stage)),
+        false => None,
+    };
+    // The last link is a denial.
+    if parts.len() < LINKS_MAX {
+        return in_a_row(draft, lane, &mut parts, LINKS_MAX, end);
     }
-    Ok(next)
+    let undecided = undecided(draft);
+    let n_rows = parts.len().div_ceil(PARTS_IN_TURN);
+    let mut rows = Vec::new();
+    for (at, parts) in parts.chunks_mut(PARTS_IN_TURN).enumerate() {
+        let end = if at + 1 < n_rows { Some(undecided.clone()) } else { end.clone() };
+        rows.extend(in_a_row(draft, lane, parts, LINKS_MAX - 1, end));
+    }
+    Some(in_turn(draft, lane, &rows))
 }
 
-/// The tiers whose chains may lead to others of their own: as many as there are links left, those
-/// with most policies first.
-fn branching(tiers: &[(&TierInForce, Vec<PolicyId>)], n_left: usize) -> BTreeSet<usize> {
-    let mut order: Vec<usize> = (0..tiers.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(tiers.get(*at).map_or(0, |(_, all)| all.len())));
-    order.into_iter().take(n_left).collect()
+/// Parts that follow on each other, the first of them first.
+fn in_a_row(
+    draft: &mut Draft<'_>,
+    lane: Lane,
+    parts: &mut [Part],
+    n_links_max: usize,
+    end: Option<String>,
+) -> Option<String> {
+    branch(parts, n_links_max.saturating_sub(parts.len() + 1));
+    let mut next = end;
+    for part in parts.iter().rev() {
+        next = Some(linked(draft, Origin { lane, part: part.clone(), next }));
+    }
+    next
+}
+
+/// Lets tiers have branches of their own: as many as there are links left, those with most policies
+/// first.
+fn branch(parts: &mut [Part], n_left: usize) {
+    let mut order: Vec<&mut Part> = parts.iter_mut().collect();
+    order.sort_by_key(|part| std::cmp::Reverse(part.n_policies()));
+    for part in order.into_iter().take(n_left) {
+        if let Part::Tier { may_branch, .. } = part {
+            *may_branch = true;
+        }
+    }
+}
+
+impl Part {
+    fn n_policies(&self) -> usize {
+        match self {
+            Self::Tier { policies, .. } => policies.len(),
+            Self::Profile(_) => 0,
+        }
+    }
+}
+
+/// A chain that asks rows of parts one after the other, until one has decided: a packet that comes
+/// back is allowed, unless it is marked as undecided.
+fn in_turn(draft: &mut Draft<'_>, lane: Lane, rows: &[String]) -> String {
+    let texts = rows.iter().map(String::as_str);
+    let digest = name::digest(std::iter::once("in turn").chain(texts));
+    let name = format!("{}-{digest}", lane.prefix());
+    if draft.object(&name).is_some() {
+        return name;
+    }
+    let mark = draft.settings.undecided_mark();
+    let mut rules = vec![unmarked(Rule::new(&name), mark)];
+    for (at, row) in rows.iter().enumerate() {
+        if at > 0 {
+            rules.push(when_unmarked(Rule::new(&name), mark).verdict(Verdict::Return));
+            rules.push(unmarked(Rule::new(&name), mark));
+        }
+        rules.push(Rule::new(&name).verdict(Verdict::Jump(row.clone())));
+    }
+    let scope = Scope { uses: rows.iter().cloned().collect(), ..Scope::default() };
+    draft.put_chain(Chain::plain(&name), rules, scope, None);
+    name
+}
+
+/// The chain that marks packets as undecided.
+fn undecided(draft: &mut Draft<'_>) -> String {
+    let name = UNDECIDED.to_owned();
+    if draft.object(&name).is_none() {
+        let rule = marked(Rule::new(&name), draft.settings.undecided_mark());
+        let rules = vec![rule.verdict(Verdict::Return)];
+        draft.put_chain(Chain::plain(&name), rules, Scope::default(), None);
+    }
+    name
 }
 
 /// The policies of a tier that decide about a direction.
@@ -154,11 +220,34 @@ pub(super) fn denial(draft: &mut Draft<'_>, name: &RuleName, stage: Stage) -> St
 /// Sets bits of the packet's mark.
 pub(super) fn marked(rule: Rule, mask: u32) -> Rule {
     let register = Register::FIRST;
-    rule.with(Expression::Load { source: Source::Meta(Meta::Mark), register })
+    rule.with(Expression::Load { source: MARK, register })
         .with(Expression::Bitwise {
             register,
             mask: (!mask).to_ne_bytes().to_vec(),
             xor: mask.to_ne_bytes().to_vec(),
         })
         .with(Expression::Store { target: Target::Meta(Meta::Mark), register })
+}
+
+/// Clears bits of the packet's mark.
+pub(super) fn unmarked(rule: Rule, mask: u32) -> Rule {
+    let register = Register::FIRST;
+    let mask = (!mask).to_ne_bytes().to_vec();
+    rule.with(Expression::Load { source: MARK, register })
+        .with(Expression::Bitwise { register, mask, xor: vec![0; 4] })
+        .with(Expression::Store { target: Target::Meta(Meta::Mark), register })
+}
+
+/// Goes on if no bit of these is set in the packet's mark.
+pub(super) fn when_unmarked(rule: Rule, mask: u32) -> Rule {
+    when_no_bit(rule, MARK, mask)
+}
+
+/// Goes on if no bit of these is set in something.
+pub(super) fn when_no_bit(rule: Rule, source: Source, mask: u32) -> Rule {
+    let register = Register::FIRST;
+    let (mask, value) = (mask.to_ne_bytes().to_vec(), vec![0; 4]);
+    rule.with(Expression::Load { source, register })
+        .with(Expression::Bitwise { register, mask, xor: vec![0; 4] })
+        .with(Expression::Compare { register, operator: Comparison::Equal, value })
 }

@@ -95,6 +95,12 @@ impl Settings {
         let rest = self.mark_mask & !self.accept_mark();
         rest & rest.wrapping_neg()
     }
+
+    /// The bit that says that a row of tiers has not decided about a packet. It can be the same: no
+    /// packet has that one while it is judged.
+    pub(super) fn undecided_mark(&self) -> u32 {
+        self.translated_mark()
+    }
 }
 
 /// What becomes of a workload's packets to this host that its policies allow.

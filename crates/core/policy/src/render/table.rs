@@ -62,7 +62,10 @@ pub(super) fn within(clause: &Clause, class: &Class) -> Option<Clause> {
     let mut rest = clause.clone();
     rest.protocol = Protocols::Any;
     rest.not_protocol = None;
-    rest.destination.ports.clear();
+    // The class was made of the ports of rules for one protocol.
+    if has_port(clause) {
+        rest.destination.ports.clear();
+    }
     Some(rest)
 }
 

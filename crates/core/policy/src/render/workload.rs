@@ -136,7 +136,6 @@ impl Placed {
                 continue;
             }
             let chain = program(draft, lane, &workload.tiers, &workload.profiles);
-            let chain = chain.map_err(|it| refusal(Limit::Links(it.n_links, it.n_links_max)))?;
             programs.extend(chain.map(|chain| (lane, chain)));
         }
         Ok(Self { interface, sources, programs })

@@ -133,7 +133,7 @@ fn peer_rule(dice: &mut Dice, port: Option<u16>) -> Rule {
         rule.protocol = Some(Protocol::Number(6));
         rule.destination.ports.ranges.push((port, port));
     }
-    rule.source.sets.push(format!("s:{}", dice.below(4)));
+    rule.source.sets.push(format!("s:{}", dice.below(N_SETS)));
     rule
 }
 
@@ -235,8 +235,12 @@ pub(super) fn set(dice: &mut Dice, id: &str) -> IpSet {
     IpSet { members }
 }
 
+/// How many sets of addresses there are: enough for several rules that differ only in theirs.
+const N_SETS: u64 = 12;
+
 pub(super) fn set_ids() -> impl Iterator<Item = String> {
-    (0..4).flat_map(|number| [format!("s:{number}"), format!("n:{number}")])
+    let addresses = (0..N_SETS).map(|number| format!("s:{number}"));
+    addresses.chain((0..4).map(|number| format!("n:{number}")))
 }
 
 pub(super) fn intent(dice: &mut Dice) -> Intent {
@@ -312,7 +316,7 @@ pub(super) fn changed(before: &Intent, dice: &mut Dice) -> (Intent, Dirty) {
                 after.profiles.insert(name, directions(dice));
             }
             _ => {
-                let at = usize::try_from(dice.below(8)).unwrap();
+                let at = usize::try_from(dice.below(N_SETS + 4)).unwrap();
                 let id = set_ids().nth(at).unwrap();
                 let set = set(dice, &id);
                 after.sets.insert(id.clone(), set);
