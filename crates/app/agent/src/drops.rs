@@ -7,9 +7,12 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use host::drops::{Denied, DropLog};
+use host::drops::{Denied, DropLog, Told};
 use host::marks::DENIALS_GROUP;
 use kernel::nflog::{LogEvent, Logged, PacketLog};
+use model::resource::Direction;
+use policy::intent::Workload;
+use policy::{Place, RuleName};
 
 use crate::node::Node;
 
@@ -47,13 +50,37 @@ fn listen(node: &Node, log: &mut PacketLog) {
         match event {
             Some(LogEvent::Packet(logged)) => {
                 if let Some(denied) = denied(logged) {
-                    node.drops.log().note(denied, now());
+                    node.drops.log().note(denied, now(), |denied| told(node, denied));
                 }
             }
             Some(LogEvent::Lost) => node.drops.log().note_loss(),
             None => {}
         }
     }
+}
+
+/// What this node's policies say of a packet that they have just denied.
+fn told(node: &Node, denied: &Denied) -> Told {
+    let dataplane = node.dataplane();
+    let intent = dataplane.inputs.policy();
+    let Some(name) = RuleName::read(&denied.rule, intent) else { return Told::default() };
+    let own = match name.direction {
+        Direction::Ingress => denied.destination,
+        Direction::Egress => denied.source,
+    };
+    let has_it = |workload: &Workload| workload.addresses.iter().any(|it| it.address() == own);
+    let owner = intent.workloads.iter().find(|(_, workload)| has_it(workload));
+    let tier = owner.and_then(|(_, workload)| match &name.place {
+        Place::EndOfTier { tier } => workload.tiers.iter().find(|it| it.name == *tier),
+        _ => None,
+    });
+    let policies = tier.into_iter().flat_map(|tier| tier.enforced(name.direction));
+    let policies: Vec<String> = policies.map(ToString::to_string).collect();
+    let decided = match policies.is_empty() {
+        true => name.to_string(),
+        false => format!("{name} (policies {})", policies.join(", ")),
+    };
+    Told { decided: Some(decided), endpoint: owner.map(|(key, _)| key.clone()) }
 }
 
 /// None for what is no packet of IP.

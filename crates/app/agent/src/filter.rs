@@ -49,6 +49,8 @@ pub(crate) struct FilterTable {
     /// Whether somebody else changed or removed our tables.
     is_lost: bool,
     is_repaired: bool,
+    /// Whether there was a time in which our rules were not in force, or not as we made them.
+    had_gap: bool,
 }
 
 /// What the filter is made from.
@@ -73,6 +75,7 @@ impl FilterTable {
             own: VecDeque::new(),
             is_lost: false,
             is_repaired: false,
+            had_gap: false,
         })
     }
 
@@ -113,6 +116,12 @@ impl FilterTable {
     /// Whether tables that somebody else had changed or removed were put right since the last time.
     pub(crate) fn take_repaired(&mut self) -> bool {
         std::mem::take(&mut self.is_repaired)
+    }
+
+    /// Whether there was a time since the last call in which packets may have passed that our rules
+    /// forbid.
+    pub(crate) fn take_gap(&mut self) -> bool {
+        std::mem::take(&mut self.had_gap)
     }
 
     /// Whether our tables are there; who cannot look does not say that they are gone.
@@ -179,6 +188,8 @@ impl FilterTable {
             }
             Err(error) => return Err(error),
         }
+        let [inet, _] = tables();
+        self.had_gap |= self.is_lost || !present.iter().any(|it| it.id == inet.id);
         self.is_repaired |= std::mem::take(&mut self.is_lost);
         self.installed = Some(renderer);
         Ok(())

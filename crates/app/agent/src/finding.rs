@@ -1,7 +1,9 @@
 //! Contradictions and troubles that the agent sees, each with a stable code, its cause in the
 //! user's words and a remedy that can be pasted.
 
-use intent::{Contradiction, Dispute, Hop, Impostor, LocalEndpoint, Obstacle, Twin, Unroutable};
+use intent::{
+    Contradiction, Dispute, Hop, Impostor, Inputs, LocalEndpoint, Obstacle, Twin, Unroutable,
+};
 use net::Cidr;
 use serde::{Deserialize, Serialize};
 
@@ -152,10 +154,17 @@ impl Finding {
         Self::new("MG-POLICY-001", Severity::Broken, "FILTER", problem, fix)
     }
 
-    /// An object in the datastore cannot be used.
-    pub(crate) fn quarantined(key: &str, problems: &[String], is_live: bool) -> Self {
-        let instead = if is_live { "; its sandbox goes on as the journal has it" } else { "" };
-        let problem = format!("{key} is not used: {}{instead}", problems.join("; "));
+    /// An object in the datastore cannot be used, or not as it is.
+    pub(crate) fn quarantined(key: &str, problems: &[String], inputs: &Inputs) -> Self {
+        let is = match inputs.is_salvaged(key) {
+            true => "is in force only as far as it can be used",
+            false => "is not used",
+        };
+        let instead = match inputs.is_vouched(key) {
+            true => "; its sandbox goes on as the journal has it",
+            false => "",
+        };
+        let problem = format!("{key} {is}: {}{instead}", problems.join("; "));
         let fix = match key.starts_with("/calico/ipam/") {
             true => "margay ipam repair --plan      # what would mend it".to_owned(),
             false => "put the object right, or delete it: margay get … -o yaml".to_owned(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use host::events::{Event, Events, Wanted};
 use intent::Dispute;
@@ -11,6 +11,7 @@ use net::Cidr;
 
 use crate::disk::Unwritable;
 use crate::finding::{Finding, Severity};
+use crate::repairs::Repairs;
 
 /// The sorts of events by which one knows whether the datastore is lost, and how the text of the
 /// first begins.
@@ -53,6 +54,7 @@ pub(crate) struct Vitals {
     pub(crate) flush_time: Duration,
     pub(crate) routes_repaired: u64,
     pub(crate) filter_repaired: u64,
+    filter_repairs: Repairs,
     pub(crate) http_problem: Option<String>,
     /// What of the node's own files cannot be written.
     pub(crate) unwritable: Option<Unwritable>,
@@ -115,6 +117,7 @@ impl Health {
             flush_time: Duration::ZERO,
             routes_repaired: 0,
             filter_repaired: 0,
+            filter_repairs: Repairs::default(),
             http_problem: None,
             unwritable: None,
             quarantined: BTreeMap::new(),
@@ -246,10 +249,9 @@ impl Health {
         }
         if flushed.filter {
             vitals.filter_repaired += 1;
-            events.note(
-                "repaired",
-                "the packet filter was changed or removed by another program; restored",
-            );
+            if let Some(text) = vitals.filter_repairs.add(Instant::now()) {
+                events.note("repaired", &text);
+            }
         }
         vitals.note_quarantine(events, flushed.quarantined);
         vitals.note_disputes(events, &flushed.disputes);
@@ -273,6 +275,7 @@ impl Vitals {
         if let Some(problem) = &self.kernel_problem {
             findings.push(Finding::kernel_refuses(problem));
         }
+        findings.extend(self.filter_repairs.finding(Instant::now()));
         findings.extend(self.unwritable.as_ref().map(Unwritable::finding));
         if let Some(problem) = &self.http_problem {
             findings.push(Finding::http_taken(problem));
@@ -329,7 +332,7 @@ impl Vitals {
         }
         for (key, problems) in now {
             if self.quarantined.get(key) != Some(problems) {
-                let text = format!("{key} is not used: {}", problems.join("; "));
+                let text = format!("{key} cannot be used as it is: {}", problems.join("; "));
                 events.note("quarantine", &text);
             }
         }

@@ -33,6 +33,7 @@ mod realised;
 mod recall;
 mod reconcile;
 mod register;
+mod repairs;
 mod report;
 mod reserve;
 mod routes;
@@ -42,6 +43,7 @@ mod server;
 mod settings;
 mod supervisor;
 mod upkeep;
+mod window;
 mod wire;
 
 pub use supervisor::{command_line, run};

@@ -34,7 +34,7 @@ use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
 use crate::parameters::Parameters;
 use crate::poison::Poison;
-use crate::realised::{Progress, key_at, key_of};
+use crate::realised::{Progress, key_at, refusals};
 use crate::reserve::Stock;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
@@ -340,8 +340,7 @@ impl Node {
         };
         match result {
             Ok(()) if proof.is_some() => {
-                let refused = dataplane.filter.refused().iter();
-                let refused = refused.map(|(it, why)| (key_of(it), why.clone())).collect();
+                let refused = refusals(dataplane.filter.refused(), &dataplane.inputs);
                 let now = InForce {
                     config: &dataplane.parameters.config,
                     intent: dataplane.inputs.policy(),
@@ -350,6 +349,9 @@ impl Node {
                 };
                 self.endpoint_status.applied(std::mem::take(&mut dataplane.unreported), &now);
                 self.progress.reached(Realised { revision: newest, refused });
+                if dataplane.filter.take_gap() {
+                    self.close_window(dataplane.inputs.policy());
+                }
             }
             Ok(()) => {}
             Err(_) => dataplane.changed |= changed,
@@ -426,9 +428,8 @@ impl Node {
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let dataplane = self.dataplane();
         let quarantined = dataplane.inputs.quarantined().iter();
-        let bad = quarantined.map(|(key, problems)| {
-            Finding::quarantined(key, problems, dataplane.inputs.is_vouched(key))
-        });
+        let bad = quarantined
+            .map(|(key, problems)| Finding::quarantined(key, problems, &dataplane.inputs));
         let inputs = &dataplane.inputs;
         let mut findings: Vec<Finding> = dataplane.findings.iter().cloned().chain(bad).collect();
         findings.extend(inputs.disputes().iter().map(Finding::disputed));

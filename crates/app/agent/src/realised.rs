@@ -1,10 +1,13 @@
 //! Tells the other nodes' operators how far this node's kernel has come with policy.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::Kind;
+use intent::Inputs;
+use policy::intent::{Host, TierInForce};
 use policy::render::Refused;
 use sandbox::claim::resource_key;
 use store::realised::Realised;
@@ -69,6 +72,36 @@ impl Progress {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is not in force, or not as it was written, by key. Where an endpoint stands as before, its policies are not realised.
+pub(crate) fn refusals(
+    refused: &BTreeMap<Refused, String>,
+    inputs: &Inputs,
+) -> BTreeMap<String, String> {
+    let intent = inputs.policy();
+    let aside = inputs.quarantined().iter().filter(|(key, _)| store::realised::counts(key));
+    let aside = aside.map(|(key, problems)| (key.clone(), problems.join("; ")));
+    let mut all: BTreeMap<String, String> = aside.collect();
+    for (object, why) in refused {
+        let tiers: Vec<&TierInForce> = match object {
+            Refused::Workload(key) => {
+                intent.workloads.get(key).into_iter().flat_map(|it| &it.tiers).collect()
+            }
+            Refused::Host(key) => {
+                let hosts = intent.hosts.get(key).into_iter();
+                hosts.flat_map(Host::all_tiers).collect()
+            }
+            _ => Vec::new(),
+        };
+        let policies = tiers.into_iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress));
+        for policy in policies {
+            let key = key_of(&Refused::Policy(policy.clone()));
+            all.entry(key).or_insert_with(|| format!("{object} stands as before: {why}"));
+        }
+    }
+    all.extend(refused.iter().map(|(object, why)| (key_of(object), why.clone())));
+    all
 }
 
 /// The key of an object that the kernel refused; IP sets have none, and go by their name.

@@ -50,6 +50,8 @@ pub struct Inputs {
     pub(crate) block_lengths: BTreeMap<(bool, u8), usize>,
     pub(crate) is_complete: bool,
     quarantined: BTreeMap<String, Vec<String>>,
+    /// Those of which something is in force all the same.
+    salvaged: BTreeSet<String>,
 }
 
 /// The addresses under which other nodes reach a node.
@@ -115,6 +117,7 @@ impl Inputs {
             block_lengths: BTreeMap::new(),
             is_complete: false,
             quarantined: BTreeMap::new(),
+            salvaged: BTreeSet::new(),
         }
     }
 
@@ -131,6 +134,7 @@ impl Inputs {
     /// Takes a key's new value, or its removal.
     pub fn absorb(&mut self, path: &str, value: Option<&[u8]>) -> Changed {
         self.quarantined.remove(path);
+        self.salvaged.remove(path);
         let Some(key) = Key::parse(path) else {
             return NOTHING;
         };
@@ -143,7 +147,11 @@ impl Inputs {
                 // What was there before is out of date: an address or a permission that nobody
                 // vouches for any more is not kept.
                 let mut changed = self.forget(&key, path);
-                changed |= self.salvage(&key, bytes);
+                let salvaged = self.salvage(&key, bytes);
+                if salvaged != NOTHING {
+                    self.salvaged.insert(path.to_owned());
+                }
+                changed |= salvaged;
                 self.quarantined.insert(path.to_owned(), problems);
                 changed
             }
@@ -163,6 +171,11 @@ impl Inputs {
     /// What could not be used, by key, with its problems as people read them.
     pub fn quarantined(&self) -> &BTreeMap<String, Vec<String>> {
         &self.quarantined
+    }
+
+    /// Whether something of an object that cannot be used as it is is in force all the same.
+    pub fn is_salvaged(&self, path: &str) -> bool {
+        self.salvaged.contains(path)
     }
 
     fn keep(&mut self, key: &Key, path: &str, bytes: &[u8]) -> Result<Changed, Vec<String>> {

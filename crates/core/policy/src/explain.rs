@@ -143,8 +143,11 @@ pub fn host(intent: &Intent, host: &Host, direction: Direction, packet: &Packet)
         true => (Layer::Normal, &host.tiers, &host.profiles),
         false => (Layer::Forward, &host.forward, &[]),
     };
+    // Nobody knows by which interface an untracked packet of all others goes.
+    let none = Vec::new();
+    let untracked = if host.interface == "*" { &none } else { &host.untracked };
     let layers = [
-        (Layer::Untracked, &host.untracked, &[][..], &before_nat),
+        (Layer::Untracked, untracked, &[][..], &before_nat),
         (Layer::PreDnat, &host.pre_dnat, &[][..], &before_nat),
         (last, tiers, profiles, packet),
     ];

@@ -136,19 +136,19 @@ impl Conntrack {
     fn connections_where(
         &mut self,
         family: Option<Family>,
-        is_meant: impl Fn(&Connection) -> bool,
+        mut is_meant: impl FnMut(&Connection) -> bool,
     ) -> Result<Vec<Connection>> {
         self.socket.dump(
             &"list the connections",
             GET,
             |body| body.put(&[family.map_or(0, Family::code), 0, 0, 0]),
-            |message| Ok(decode(message.body)?.filter(&is_meant)),
+            |message| Ok(decode(message.body)?.filter(&mut is_meant)),
         )
     }
 
     /// Forgets every connection that `is_meant` picks and returns how many there were. One that
     /// ends meanwhile is no error.
-    pub fn delete_where(&mut self, is_meant: impl Fn(&Connection) -> bool) -> Result<usize> {
+    pub fn delete_where(&mut self, is_meant: impl FnMut(&Connection) -> bool) -> Result<usize> {
         // A list costs the kernel a walk over its whole table, however few there are: 9 ms for
         // the 262,144 places of a host with 24 GB.
         if self.count()? == 0 {

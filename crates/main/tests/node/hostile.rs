@@ -161,3 +161,37 @@ fn an_interface_that_was_there_before_is_in_the_way_and_stays() {
     assert!(still.status.success(), "what was there is not ours to remove");
     node.assert_empty();
 }
+
+/// What the host offers to itself alone stays that, also where containers may talk to the host.
+#[test]
+fn the_hosts_loopback_is_not_for_containers() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(1);
+    node.start_agent();
+    node.must("ADD", "first", 0);
+    let config = serde_json::json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "FelixConfiguration",
+        "metadata": { "name": "default", "uid": "f81d4fae-7dec-11d0-a765-00a0c91e6bf6" },
+        "spec": { "defaultEndpointToHostAction": "Return" },
+    });
+    let key = "/calico/resources/v3/projectcalico.org/felixconfigurations/default".to_owned();
+    let op = store::Op::Put { key, value: config.to_string().into_bytes() };
+    node.store().commit(store::Txn { compares: Vec::new(), ops: vec![op] }).unwrap();
+    node.ip(&["addr", "add", "192.0.2.77/32", "dev", "lo"]);
+    node.ip(&["link", "set", "lo", "up"]);
+    let ping = |address: &str| {
+        let mut ping = node.inside("c0", "ping", &["-n", "-c1", "-W1", address]);
+        ping.output().unwrap().status.success()
+    };
+    until("containers may talk to the host", || ping("192.0.2.77"));
+    // Without a loopback of its own, such packets leave it.
+    let own = "ip link set lo down; echo 1 > /proc/sys/net/ipv4/conf/eth0/route_localnet";
+    assert!(node.inside("c0", "sh", &["-c", own]).status().unwrap().success());
+    assert!(!ping("127.0.0.1") && !ping("127.1.2.3"));
+    until("the drop is named", || {
+        let drops = node.margay(&["drops"]).output().unwrap();
+        String::from_utf8(drops.stdout).unwrap().contains("loopback address of the host")
+    });
+}

@@ -23,3 +23,4 @@ mod reserve;
 mod strangers;
 mod upgrade;
 mod upkeep;
+mod window;

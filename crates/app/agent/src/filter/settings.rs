@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use host::marks::DENIALS_GROUP;
+use host::marks::{DENIALS_AT_ONCE, DENIALS_GROUP};
 use model::felix::{Config, FailsafePort, Value};
 use net::{Port, Protocol};
 use policy::protocol_number;
@@ -15,7 +15,7 @@ use sandbox::identity::HOST_INTERFACE_PREFIX;
 const DENIALS: Listeners = Listeners {
     group: DENIALS_GROUP,
     n_bytes: 128,
-    rate: Rate { n_packets: 5, per_seconds: 1, burst: 20 },
+    rate: Rate { n_packets: 5, per_seconds: 1, burst: DENIALS_AT_ONCE },
 };
 
 /// The settings of the filter.

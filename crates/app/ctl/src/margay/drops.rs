@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use host::drops::{Drop, Heard, SPAN};
+use host::marks::DENIALS_AT_ONCE;
 use host::protocol::Inquiry;
 use host::report::Drops;
 use model::resource::Direction;
 use policy::explain::protocol;
-use policy::intent::{Intent, TierInForce};
-use policy::{Endpoint, Place as Decided, RuleName};
+use policy::intent::Intent;
+use policy::{Endpoint, RuleName};
 use serde_json::{Value, json};
 
 use super::agent::{Agent, now};
@@ -111,9 +112,7 @@ impl Names {
     fn name(&self, address: IpAddr) -> Option<String> {
         let world = self.world.as_ref()?;
         match self.owner(address) {
-            Some(Endpoint::Workload(key)) => {
-                world.pods.get(&key).map(|(namespace, pod)| format!("{namespace}/{pod}"))
-            }
+            Some(Endpoint::Workload(key)) => self.pod(&key),
             Some(Endpoint::Host(key)) => Some(key),
             None => {
                 let is_its =
@@ -125,34 +124,31 @@ impl Names {
 
     /// The direction, and what decided in words.
     fn rule(&self, it: &Drop) -> (&'static str, String) {
-        let Some(name) = RuleName::read(&it.packet.rule, &self.intent) else {
-            return ("", it.packet.rule.clone());
+        let name = RuleName::read(&it.packet.rule, &self.intent);
+        let direction = match name.as_ref().map(|it| it.direction) {
+            Some(Direction::Ingress) => "ingress",
+            Some(Direction::Egress) => "egress",
+            None => "",
         };
-        let (direction, own) = match name.direction {
-            Direction::Ingress => ("ingress", it.packet.destination),
-            Direction::Egress => ("egress", it.packet.source),
-        };
-        let policies = match &name.place {
-            Decided::EndOfTier { tier } => self.policies(own, tier, name.direction),
-            _ => Vec::new(),
-        };
-        match policies.is_empty() {
-            true => (direction, name.to_string()),
-            false => (direction, format!("{name} (policies {})", policies.join(", "))),
+        let decided = it.told.decided.clone().or_else(|| name.map(|name| name.to_string()));
+        (direction, decided.unwrap_or_else(|| it.packet.rule.clone()))
+    }
+
+    /// What people call both ends: the one whose policies decided is known by its endpoint of then.
+    fn ends(&self, it: &Drop) -> [Option<String>; 2] {
+        let direction = RuleName::read(&it.packet.rule, &self.intent).map(|it| it.direction);
+        let own = it.told.endpoint.as_ref().map(|key| self.pod(key).unwrap_or_else(|| key.clone()));
+        let named = [it.packet.source, it.packet.destination].map(|it| self.name(it));
+        match (named, direction, own) {
+            ([_, to], Some(Direction::Egress), Some(own)) => [Some(own), to],
+            ([from, _], Some(Direction::Ingress), Some(own)) => [from, Some(own)],
+            (named, ..) => named,
         }
     }
 
-    /// The policies of a tier that are for whoever has an address, and decided nothing.
-    fn policies(&self, address: IpAddr, tier: &str, direction: Direction) -> Vec<String> {
-        let tiers: &[TierInForce] = match self.owner(address) {
-            Some(Endpoint::Workload(key)) => {
-                self.intent.workloads.get(&key).map_or(&[], |it| &it.tiers)
-            }
-            Some(Endpoint::Host(key)) => self.intent.hosts.get(&key).map_or(&[], |it| &it.tiers),
-            None => &[],
-        };
-        let tier = tiers.iter().find(|it| it.name == tier);
-        tier.iter().flat_map(|it| it.enforced(direction)).map(ToString::to_string).collect()
+    fn pod(&self, key: &str) -> Option<String> {
+        let pod = self.world.as_ref()?.pods.get(key);
+        pod.map(|(namespace, pod)| format!("{namespace}/{pod}"))
     }
 }
 
@@ -223,29 +219,38 @@ fn spoken_protocol(it: &Drop) -> String {
 fn line(names: &Names, node: &str, it: &Drop) -> String {
     let time = api::schema::utc(i64::try_from(it.last).unwrap_or(i64::MAX));
     let time = time.get(11..19).unwrap_or(&time);
-    let spoken = |address: IpAddr| names.name(address).unwrap_or_else(|| address.to_string());
     let port = it.packet.port.map_or(String::new(), |port| format!(":{port}"));
-    let (from, to) = (spoken(it.packet.source), spoken(it.packet.destination));
+    let [from, to] = names.ends(it);
+    let from = from.unwrap_or_else(|| it.packet.source.to_string());
+    let to = to.unwrap_or_else(|| it.packet.destination.to_string());
     let who = format!("{from} → {to}{port} {}", spoken_protocol(it));
     let (direction, rule) = names.rule(it);
+    let more = if is_sample(it) { "+" } else { "" };
     let count = match it.count {
         1 => String::new(),
-        n => format!("   ×{n} in {} s", (it.last - it.first).max(1)),
+        n => format!("   ×{n}{more} in {} s", (it.last - it.first).max(1)),
     };
     let at = format!("{node} {direction}");
     printable_line(&format!("{time}  {who:<40}  {at:<12}  {rule}{count}")).into_owned()
 }
 
+/// Whether there may have been more: only so many of each rule are told at once.
+fn is_sample(it: &Drop) -> bool {
+    it.count >= u64::from(DENIALS_AT_ONCE)
+}
+
 fn value(names: &Names, node: &str, it: &Drop) -> Value {
     let time = |seconds: u64| api::schema::utc(i64::try_from(seconds).unwrap_or(i64::MAX));
-    let end = |address: IpAddr| json!({ "name": names.name(address), "address": address });
+    let end = |name: Option<String>, address: IpAddr| json!({ "name": name, "address": address });
+    let [from, to] = names.ends(it);
     let (direction, rule) = names.rule(it);
     json!({
         "first": time(it.first),
         "last": time(it.last),
         "count": it.count,
-        "source": end(it.packet.source),
-        "destination": end(it.packet.destination),
+        "isAtLeast": is_sample(it),
+        "source": end(from, it.packet.source),
+        "destination": end(to, it.packet.destination),
         "protocol": protocol(&net::Protocol::Number(it.packet.protocol)),
         "port": it.packet.port,
         "icmp": it.packet.icmp,
@@ -258,7 +263,7 @@ fn value(names: &Names, node: &str, it: &Drop) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use host::drops::Denied;
+    use host::drops::{Denied, Told};
 
     #[test]
     fn a_line_says_who_spoke_to_whom_and_what_denied_it() {
@@ -276,7 +281,8 @@ mod tests {
             port: Some(5432),
             icmp: None,
         };
-        let mut it = Drop { number: 1, first: 50_592, last: 50_602, count: 14, packet };
+        let told = Told::default();
+        let mut it = Drop { number: 1, first: 50_592, last: 50_602, count: 14, packet, told };
         let said = line(&names, "n2", &it);
         assert!(said.starts_with("14:03:22  10.0.0.1 → 10.0.0.2:5432 tcp "), "{said}");
         assert!(
@@ -284,8 +290,16 @@ mod tests {
             "{said}"
         );
         it.packet.rule = "e:end:default".to_owned();
+        it.count = 20;
+        assert!(line(&names, "n2", &it).ends_with("end of tier default   ×20+ in 10 s"));
         it.count = 1;
         assert!(line(&names, "n2", &it).ends_with("n2 egress     end of tier default"));
+        it.told.decided = Some("end of tier default (policies a, b)".to_owned());
+        it.told.endpoint = Some("shop/n2-k8s-web-eth0".to_owned());
+        let said = line(&names, "n2", &it);
+        assert!(said.contains("  shop/n2-k8s-web-eth0 → 10.0.0.2:5432 tcp "), "{said}");
+        assert!(said.ends_with("n2 egress     end of tier default (policies a, b)"), "{said}");
+        it.told = Told::default();
         it.packet.rule = "\u{1b}[31m".to_owned();
         assert!(!line(&names, "n2", &it).contains('\u{1b}'));
     }

@@ -1,7 +1,7 @@
 //! `margay explain`: why traffic is let through or denied, and what a policy does.
 //!
 //! Everything is read from the datastore and computed as agents compute it, for the nodes of both
-//! ends; an agent that runs here is asked whether its kernel has come that far.
+//! ends; how far the kernels of those have come their agents have told.
 
 mod ends;
 mod hops;
@@ -11,15 +11,16 @@ pub(crate) mod suggest;
 mod value;
 pub(crate) mod world;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use api::Kind;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use host::protocol::Inquiry;
-use host::report::Status;
-use policy::Packet;
+use policy::{Endpoint, Packet};
+use store::realised::Realised;
+use store::resources::Name;
 
-use super::agent::Agent;
 use super::arguments::{Format, Place};
 use super::complete;
 use super::elsewhere;
@@ -44,8 +45,6 @@ pub(crate) struct ExplainArguments {
     pub(crate) destination: Option<String>,
     #[command(flatten)]
     pub(crate) traffic: TrafficArguments,
-    #[command(flatten)]
-    pub(crate) agent: Agent,
     #[command(flatten)]
     pub(crate) format: Format,
 }
@@ -80,24 +79,23 @@ struct Answer<'a> {
     destination: End,
     packet: Packet,
     hops: Vec<Hop>,
-    kernel: Option<Kernel>,
+    kernels: Vec<Kernel>,
     arguments: &'a TrafficArguments,
 }
 
-/// How far the kernel of the agent that runs here has come.
+/// How far the kernel of a node has come.
 struct Kernel {
     node: String,
     revision: i64,
-    is_applied: bool,
+    /// What it lacks of the policies.
+    lack: Option<String>,
 }
 
 impl fmt::Display for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.is_applied {
-            true => write!(f, "in the kernel of {}", self.node),
-            false => {
-                write!(f, "not yet in the kernel of {}: revision {}", self.node, self.revision)
-            }
+        match &self.lack {
+            None => write!(f, "in the kernel of {}", self.node),
+            Some(lack) => write!(f, "not in the kernel of {}: {lack}", self.node),
         }
     }
 }
@@ -121,7 +119,7 @@ pub(crate) fn run(
     let session = Session::open(place)?;
     let world = World::read(&session)?;
     let mut answer = ask(&world, &arguments.source, destination, &arguments.traffic)?;
-    answer.kernel = kernel(&arguments.agent, &answer);
+    answer.kernels = kernels(&session, &answer);
     let text = match arguments.format.output {
         Some(format) => structured(format, &value::value(&answer)),
         None => screen::text(terminal, &answer),
@@ -142,7 +140,7 @@ fn ask<'a>(
     let destination = ends::find(world, destination, namespace)?;
     let packet = ends::packet(&source, &destination, arguments.traffic())?;
     let hops = hops::hops(world, &source, &destination, &packet);
-    Ok(Answer { world, source, destination, packet, hops, kernel: None, arguments })
+    Ok(Answer { world, source, destination, packet, hops, kernels: Vec::new(), arguments })
 }
 
 impl Answer<'_> {
@@ -160,14 +158,42 @@ impl Answer<'_> {
     }
 }
 
-/// What the agent here says of its kernel; none if there is none, or if it is of another node.
-fn kernel(agent: &Agent, answer: &Answer<'_>) -> Option<Kernel> {
-    if !agent.socket().exists() {
-        return None;
+/// How far the nodes have come whose policies decide, as far as they have told.
+fn kernels(session: &Session, answer: &Answer<'_>) -> Vec<Kernel> {
+    let Ok(told) = Realised::all(&session.store) else { return Vec::new() };
+    let nodes: BTreeSet<&String> = answer.hops.iter().map(|hop| &hop.node).collect();
+    let kernel = |node: &String| {
+        let told = told.get(node)?;
+        let (node, revision, lack) = (node.clone(), told.revision, lack(told, answer, node));
+        Some(Kernel { node, revision, lack })
+    };
+    nodes.into_iter().filter_map(kernel).collect()
+}
+
+/// What a node lacks of the policies that decide.
+fn lack(told: &Realised, answer: &Answer<'_>, node: &str) -> Option<String> {
+    let ends: BTreeSet<String> = answer
+        .hops
+        .iter()
+        .filter(|hop| hop.node == node)
+        .map(|hop| {
+            let (kind, place) = match &hop.endpoint {
+                Endpoint::Workload(place) => (Kind::WorkloadEndpoint, place),
+                Endpoint::Host(place) => (Kind::HostEndpoint, place),
+            };
+            let (namespace, name) = place.split_once('/').unwrap_or(("", place));
+            Name { kind, namespace: namespace.to_owned(), name: name.to_owned() }.key()
+        })
+        .collect();
+    // Whatever is no endpoint may decide about these as well.
+    let is_meant = |key: &String| match Name::at_key(key) {
+        Some(Name { kind: Kind::WorkloadEndpoint | Kind::HostEndpoint, .. }) => ends.contains(key),
+        _ => true,
+    };
+    if let Some((key, why)) = told.refused.iter().find(|(key, _)| is_meant(key)) {
+        let name = Name::at_key(key).map_or_else(|| key.clone(), |name| name.spoken());
+        return Some(format!("{name} was refused, {why}"));
     }
-    let status = agent.ask::<Status>(&Inquiry::Status).ok()?;
-    let is_meant = answer.hops.iter().any(|hop| hop.node == status.node);
-    let revision = status.store.revision;
-    let is_applied = status.filter.is_applied && revision >= answer.world.revision;
-    is_meant.then_some(Kernel { node: status.node, revision, is_applied })
+    let is_behind = told.revision < answer.world.revision;
+    is_behind.then(|| format!("it is at revision {}", told.revision))
 }

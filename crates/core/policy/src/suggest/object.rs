@@ -103,20 +103,21 @@ pub(super) fn rule(wish: Wish<'_>, peer: &Peer) -> Value {
     Value::Object(rule)
 }
 
-/// A name that no policy has yet: `allow-web-to-db-tcp-5432`.
+/// A name that no policy has yet: `allow-web-to-db-tcp-5432`, `allow-egress-web-to-db-tcp-5432`.
 pub(super) fn name(cluster: &Cluster, wish: Wish<'_>, selector: &Selector, peer: &Peer) -> String {
     let own = said(selector);
     let peer = match peer {
         Peer::Net(address) => address.to_string(),
         Peer::Labels { selector, .. } => said(selector),
     };
-    let (from, to) = match wish.direction {
-        Direction::Ingress => (peer, own),
-        Direction::Egress => (own, peer),
+    // Both ends may need one, in one namespace.
+    let (verb, from, to) = match wish.direction {
+        Direction::Ingress => ("allow", peer, own),
+        Direction::Egress => ("allow-egress", own, peer),
     };
     let protocol = protocol(&net::Protocol::Number(wish.packet.protocol));
     let port = wish.packet.ports.map_or(String::new(), |(_, port)| format!("-{port}"));
-    let name = slug(&format!("allow-{from}-to-{to}-{protocol}{port}"));
+    let name = slug(&format!("{verb}-{from}-to-{to}-{protocol}{port}"));
     let is_taken = |name: &String| cluster.policies.keys().any(|id| id.name == *name);
     let others = (2_u32..).map(|n| format!("{name}-{n}"));
     std::iter::once(name.clone()).chain(others).find(|it| !is_taken(it)).unwrap_or(name)

@@ -118,6 +118,26 @@ fn a_rule_by_the_label_that_people_use_goes_into_the_policy_that_is_there() {
     );
 }
 
+/// Both ends of one packet may need a policy, in one namespace.
+#[test]
+fn what_both_directions_need_has_two_names() {
+    let cluster = shop();
+    let packet = packet(1, 2, 5432);
+    let names = [("shop/w1", Direction::Egress), ("shop/w2", Direction::Ingress)].map(|it| {
+        let (endpoint, direction) = it;
+        let endpoint = crate::Endpoint::Workload(endpoint.to_owned());
+        let wish = Wish { endpoint: &endpoint, direction, packet: &packet };
+        let (own, peer) = match direction {
+            Direction::Egress => ("web", "db"),
+            Direction::Ingress => ("db", "web"),
+        };
+        let selector = |app: &str| format!("app == '{app}'").parse::<Selector>().unwrap();
+        let peer = select::Peer::Labels { selector: selector(peer), namespaces: None };
+        object::name(&cluster, wish, &selector(own), &peer)
+    });
+    assert_eq!(names, ["allow-egress-web-to-db-tcp-5432", "allow-web-to-db-tcp-5432"]);
+}
+
 #[test]
 fn peers_elsewhere_are_named_with_where_they_are() {
     let mut cluster = shop();

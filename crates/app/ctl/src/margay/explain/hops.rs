@@ -30,14 +30,28 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
     for node in [&source.node, &destination.node].into_iter().flatten() {
         intents.entry(node).or_insert_with(|| world.intent(node));
     }
+    let leaves = source.node != destination.node;
     let mut hops = Vec::new();
     let mut push = |end: Option<&End>, name: &str, endpoint: Endpoint, direction| {
         let node = world.cluster.node_of(&endpoint).unwrap_or_default().to_owned();
         let intent = intents.get(node.as_str());
         let walk = intent.and_then(|it| it.explain(&endpoint, direction, packet));
-        let walk = walk.map(|walk| match is_failsafe(world, &endpoint, direction, packet) {
-            true => decided(walk, Outcome::Allow, "a failsafe port, which no policy closes"),
-            false => walk,
+        let is_of_workload = matches!(endpoint, Endpoint::Workload(_));
+        let guard = match direction {
+            _ if is_failsafe(world, &endpoint, direction, packet) => {
+                Some((Outcome::Allow, "a failsafe port, which no policy closes"))
+            }
+            Direction::Ingress if is_of_workload && source.is_host && !leaves => {
+                Some((Outcome::Allow, "its own host, which no policy of a pod keeps out"))
+            }
+            Direction::Egress if is_of_workload => {
+                guard(world, &node, packet).map(|why| (Outcome::Deny, why))
+            }
+            _ => None,
+        };
+        let walk = walk.map(|walk| match guard {
+            Some((outcome, why)) => decided(walk, outcome, why),
+            None => walk,
         });
         // An interface of the host that leaves a packet to others has nothing to say about it.
         let Some(walk) = walk.filter(|it| it.outcome.is_some() || !it.tiers.is_empty()) else {
@@ -47,12 +61,18 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
         let short = end.map_or_else(|| name.clone(), |it| it.short.clone());
         hops.push(Hop { direction, name, short, node, endpoint, walk });
     };
-    let leaves = source.node != destination.node;
     if let Some(endpoint) = &source.endpoint {
         push(Some(source), "", endpoint.clone(), Direction::Egress);
     }
     if leaves && !source.is_host {
         for (key, endpoint) in between(world, source) {
+            push(None, &key, endpoint, Direction::Egress);
+        }
+    }
+    if !leaves && !source.is_host && !destination.is_host {
+        let for_all = between(world, source).into_iter().filter(|(key, _)| is_for_all(world, key));
+        for (key, endpoint) in for_all {
+            push(None, &key, endpoint.clone(), Direction::Ingress);
             push(None, &key, endpoint, Direction::Egress);
         }
     }
@@ -76,8 +96,12 @@ fn to_own_host(world: &World, source: &End, destination: &End, hops: &mut Vec<Ho
     };
     let config = world.config(&hop.node);
     match config.text("DefaultEndpointToHostAction").to_ascii_uppercase().as_str() {
-        "RETURN" => {}
         _ if !is_own || hop.direction != Direction::Egress => {}
+        // It comes in by the workload's interface, which is not one that has an endpoint by name.
+        "RETURN" => hops.retain(|hop| match &hop.endpoint {
+            Endpoint::Host(key) => is_for_all(world, key),
+            Endpoint::Workload(_) => true,
+        }),
         "ACCEPT" => hops.truncate(1),
         _ => {
             let why = "defaultEndpointToHostAction is Drop, workloads do not reach their own host";
@@ -94,6 +118,30 @@ fn decided(mut walk: Walk, outcome: Outcome, why: &str) -> Walk {
     walk.profiles.clear();
     walk.tiers.clear();
     walk
+}
+
+/// Whether a host endpoint is for all interfaces.
+fn is_for_all(world: &World, key: &str) -> bool {
+    world.cluster.hosts.get(key).is_some_and(|host| host.interface == "*")
+}
+
+/// What no workload may send, whatever policies say.
+fn guard(world: &World, node: &str, packet: &Packet) -> Option<&'static str> {
+    const IPIP: u8 = 4;
+    const UDP: u8 = 17;
+    let config = world.config(node);
+    let port = packet.ports.map(|it| i64::from(it.1));
+    let is_loopback = packet.destination.is_ipv4() && packet.destination.is_loopback();
+    match packet.protocol {
+        IPIP if !config.is_on("AllowIPIPPacketsFromWorkloads") => Some("IPIP packet of a workload"),
+        UDP if port == Some(config.int("VXLANPort"))
+            && !config.is_on("AllowVXLANPacketsFromWorkloads") =>
+        {
+            Some("VXLAN packet of a workload")
+        }
+        _ if is_loopback => Some("loopback address of the host"),
+        _ => None,
+    }
 }
 
 /// Whether it is one of the ports of a host that are always open.

@@ -74,8 +74,8 @@ pub(super) fn what(packet: &Packet) -> String {
 }
 
 fn headline(answer: &Answer<'_>) -> (Mark, String) {
-    let kernel = answer.kernel.as_ref().map_or(String::new(), |it| format!(", {it}"));
-    let about = format!("(revision {}{kernel})", answer.world.revision);
+    let kernels: String = answer.kernels.iter().map(|it| format!(", {it}")).collect();
+    let about = format!("(policy revision {}{kernels})", answer.world.revision);
     let Some(hop) = denied(&answer.hops) else {
         let (from, to) = (&answer.source.name, &answer.destination.name);
         let verdict = format!("allowed: {} from {from} to {to}", what(&answer.packet));

@@ -22,9 +22,9 @@ pub(super) fn value(answer: &Answer<'_>) -> Value {
         "protocol": protocol(&net::Protocol::Number(packet.protocol)),
         "port": packet.ports.map(|it| it.1),
         "revision": answer.world.revision,
-        "kernel": answer.kernel.as_ref().map(|it| json!({
-            "node": it.node, "revision": it.revision, "isApplied": it.is_applied,
-        })),
+        "kernels": answer.kernels.iter().map(|it| json!({
+            "node": it.node, "revision": it.revision, "lacks": it.lack,
+        })).collect::<Vec<_>>(),
         "hops": hops.collect::<Vec<_>>(),
         "unusable": answer.world.aside,
     })

@@ -11,9 +11,11 @@ use model::resource::{NodeAddress, Resource};
 use policy::convert::convert;
 use policy::input::{Change, Key};
 use policy::intent::Intent;
+use policy::salvage::salvage;
 use policy::scan::{SetDefinition, scan_policy, scan_profile};
 use policy::{Cluster, SetId, reference};
-use store::resources::{Name, Stored};
+use serde_json::Value;
+use store::resources::{Name, Quarantined, Stored};
 
 use super::super::failure::Failure;
 use super::super::session::Session;
@@ -46,7 +48,7 @@ pub(crate) struct World {
     settings: BTreeMap<String, BTreeMap<String, String>>,
     /// Objects that are not in force because something is wrong with them.
     pub(crate) aside: Vec<String>,
-    /// The revision of the last change to any of it.
+    /// The revision of the last change to policy, as nodes count it.
     pub(crate) revision: i64,
     /// What the sets of all rules stand for.
     pub(crate) sets: BTreeMap<SetId, SetDefinition>,
@@ -55,17 +57,19 @@ pub(crate) struct World {
 impl World {
     /// Reads it.
     pub(crate) fn read(session: &Session) -> Result<Self, Failure> {
-        let mut world = Self::default();
+        let (mut world, mut aside) = (Self::default(), Vec::new());
         for kind in KINDS {
             session.resources.each_judged(kind, None, None, |one| {
                 match one {
                     Ok(stored) => world.take(kind, &stored),
-                    Err(aside) => world
-                        .aside
-                        .push(aside.name.as_ref().map_or_else(|| aside.key.clone(), Name::spoken)),
+                    Err(it) => aside.push((kind, it)),
                 }
                 ControlFlow::Continue(())
             })?;
+        }
+        for (kind, it) in aside {
+            world.aside.push(it.name.as_ref().map_or_else(|| it.key.clone(), Name::spoken));
+            world.take_rest(session, kind, &it)?;
         }
         for policy in world.cluster.policies.values() {
             world.sets.extend(scan_policy(policy).sets);
@@ -74,6 +78,30 @@ impl World {
             world.sets.extend(scan_profile(profile).sets);
         }
         Ok(world)
+    }
+
+    /// Takes what agents carry out of an object that cannot be read as a whole.
+    fn take_rest(
+        &mut self,
+        session: &Session,
+        kind: Kind,
+        aside: &Quarantined,
+    ) -> Result<(), Failure> {
+        let (entry, _) = session.store.get(&aside.key)?;
+        let stored = entry.and_then(|it| text::json::parse(&it.value).ok());
+        if let (Some(stored), Some(name)) = (stored, &aside.name) {
+            let (namespace, name) = (name.namespace.clone(), name.name.clone());
+            let key = ResourceKey { kind: ResourceKind::Api(kind), namespace, name };
+            self.absorb_rest(kind, &key, &stored);
+        }
+        Ok(())
+    }
+
+    fn absorb_rest(&mut self, kind: Kind, key: &ResourceKey, stored: &Value) {
+        let rest = salvage(kind, stored);
+        if let Some(Ok(Some(change))) = rest.map(|rest| convert(key, Some(&rest))) {
+            self.cluster.absorb(change);
+        }
     }
 
     fn take(&mut self, kind: Kind, stored: &Stored) {
@@ -88,7 +116,9 @@ impl World {
             self.aside.push(spoken);
             return;
         };
-        self.revision = self.revision.max(stored.revision);
+        if store::realised::counts(&stored.name.key()) {
+            self.revision = self.revision.max(stored.revision);
+        }
         if let Resource::Node(node) = &resource {
             let bgp = node.spec.bgp.iter();
             let of_bgp = bgp.flat_map(|it| [it.ipv4_address, it.ipv6_address]).flatten();
@@ -113,7 +143,10 @@ impl World {
                 self.cluster.absorb(change);
             }
             Ok(None) => {}
-            Err(_) => self.aside.push(spoken),
+            Err(_) => {
+                self.aside.push(spoken);
+                self.absorb_rest(kind, &key, &stored.object);
+            }
         }
     }
 
