@@ -10,6 +10,8 @@ use crate::wire::{self, Malformed, Writer};
 
 const NAME: u16 = 1;
 const VALUES: u16 = 2;
+/// The flag of a masquerade that has ports.
+const NAT_PORTS_GIVEN: u32 = 1 << 1;
 /// The kernel adds flags of its own that say which values are given.
 const NAT_FLAGS_OURS: u32 = nat_flags::RANDOM | nat_flags::PERSISTENT | nat_flags::RANDOM_FULLY;
 
@@ -107,7 +109,9 @@ impl Expression {
                 }
             }
             Self::Masquerade { flags, ports } => {
-                values.u32_be(1, *flags);
+                // Without this one the kernel takes the ports and does not look at them.
+                let given = if ports.is_some() { NAT_PORTS_GIVEN } else { 0 };
+                values.u32_be(1, *flags | given);
                 if let Some((first, last)) = ports {
                     values.u32_be(2, first.code());
                     values.u32_be(3, last.code());
