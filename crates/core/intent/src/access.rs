@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::keys::Key;
-use model::resource::Resource;
+use model::resource::{IpPool, Resource, TunnelMode};
 use policy::convert::{convert, place};
 use policy::input::{Change, Workload};
 use policy::intent::{Dirty, Intent};
-use policy::render::Surroundings;
+use policy::render::{Surroundings, Tunnels};
 
 use crate::Inputs;
 
@@ -38,9 +38,21 @@ impl Inputs {
         Surroundings {
             pools: pools.clone().map(|pool| pool.cidr).collect(),
             nat_outgoing: pools.filter(|pool| pool.nat_outgoing).map(|pool| pool.cidr).collect(),
+            tunnels: self.tunnels(),
             host_addresses: hosts.collect(),
             service_networks: self.services.values().flatten().copied().collect(),
             interfaces: BTreeMap::new(),
+        }
+    }
+
+    /// How nodes send each other the packets of workloads, as the pools have it.
+    fn tunnels(&self) -> Tunnels {
+        let any = |is_meant: &dyn Fn(&IpPool) -> bool| self.pools.values().any(is_meant);
+        let is_vxlan = |pool: &IpPool| pool.vxlan_mode != TunnelMode::Never;
+        Tunnels {
+            ipip: any(&|pool| pool.ipip_mode != TunnelMode::Never),
+            vxlan_v4: any(&|pool| is_vxlan(pool) && pool.cidr.is_ipv4()),
+            vxlan_v6: any(&|pool| is_vxlan(pool) && !pool.cidr.is_ipv4()),
         }
     }
 

@@ -25,6 +25,7 @@ mod surroundings;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +45,7 @@ use workload::Placed;
 pub use ruleset::{DISPATCH, Filled, Ruleset, places};
 pub use settings::{
     Counters, DenyAction, EndpointToHost, Failsafe, Listeners, Rate, ServiceLoops, Settings,
-    Surroundings,
+    Surroundings, Tunnels,
 };
 
 /// Renders intents for a table, and knows what stands in it.
@@ -284,7 +285,7 @@ impl Renderer {
                 draft.plan.sets.insert(key, SetPlan { set, is_new: true, fill });
             }
         }
-        if *surroundings != base.surroundings {
+        if is_anew || *surroundings != base.surroundings {
             surroundings::replace(&base.surroundings, surroundings, &mut draft);
             change.surroundings = Some(surroundings.clone());
         }

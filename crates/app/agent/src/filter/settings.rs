@@ -66,8 +66,20 @@ pub(crate) fn settings(config: &Config) -> Settings {
             .filter(|name| !name.is_empty())
             .map(str::to_owned),
         nat_spares_hosts: config.text("NATOutgoingExclusions") == "IPPoolsAndHostIPs",
+        ipip: config.get("IpInIpEnabled").and_then(Value::as_bool),
+        vxlan: config.get("VXLANEnabled").and_then(Value::as_bool),
+        wireguard_v4: wireguard_port(config, ["WireguardEnabled", "WireguardListeningPort"]),
+        wireguard_v6: wireguard_port(config, ["WireguardEnabledV6", "WireguardListeningPortV6"]),
+        external_nodes: match config.get("ExternalNodesCIDRList") {
+            Some(Value::Cidrs(nodes)) => nodes.clone(),
+            _ => Vec::new(),
+        },
         ..Settings::default()
     }
+}
+
+fn wireguard_port(config: &Config, [enabled, port]: [&str; 2]) -> Option<u16> {
+    u16::try_from(config.int(port)).ok().filter(|_| config.is_on(enabled))
 }
 
 /// A mask without enough bits was refused when it was read; none at all is the default.

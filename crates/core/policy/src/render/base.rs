@@ -14,13 +14,17 @@ use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, lookup};
 use super::host::{self, Occasion};
 use super::plan::{ChainPlan, In};
 use super::program::{self, MARK, denial, unmarked, when_unmarked};
-use super::settings::{Counters, EndpointToHost, ServiceLoops, Settings};
+use super::settings::{Counters, EndpointToHost, ServiceLoops, Settings, Tunnels};
 use super::state::Stage;
+use super::tunnel;
 
 pub(super) const IN: Source = Source::Meta(Meta::InputName);
 pub(super) const OUT: Source = Source::Meta(Meta::OutputName);
+const ICMP: &[u8] = &[1];
 const ICMPV6: &[u8] = &[58];
 const UDP: &[u8] = &[17];
+/// The chain for what belongs to a connection.
+const RELATED: &str = "related";
 /// Every host is the gateway of its workloads under this address.
 const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0xecee, 0xeeff, 0xfeee, 0xeeee);
 /// Of a connection that is established, or belongs to one that is.
@@ -103,8 +107,8 @@ impl<'d, 'a> Still<'d, 'a> {
 }
 
 /// Everything that does not depend on single endpoints: only on the occasions on which rules of
-/// hosts decide.
-pub(super) fn install(draft: &mut Draft<'_>, occasions: &BTreeSet<Occasion>) {
+/// hosts decide, and on tunnels.
+pub(super) fn install(draft: &mut Draft<'_>, occasions: &BTreeSet<Occasion>, tunnels: Tunnels) {
     let has = |stage, direction| occasions.contains(&(stage, direction));
     let has_marks = has(Stage::PreDnat, Direction::Ingress)
         || has(Stage::Untracked, Direction::Ingress)
@@ -113,10 +117,12 @@ pub(super) fn install(draft: &mut Draft<'_>, occasions: &BTreeSet<Occasion>) {
         from_workload(draft);
         to_workload(draft);
         from_pod(draft);
+        related(draft);
+        tunnel::install(draft);
         outgoing(draft);
         neighbours(draft);
     }
-    let hosts = Hosts { occasions, has_marks };
+    let hosts = Hosts { occasions, has_marks, tunnels };
     hosts.sources(draft);
     hosts.forward(draft);
     hosts.input(draft);
@@ -238,6 +244,43 @@ fn known(chain: &mut Still<'_, '_>) {
     chain.push(chain.rule().when_any_bit(state, KNOWN).verdict(Verdict::Accept));
 }
 
+/// The same where workloads send: what only belongs to a connection is looked at first.
+fn known_of_anybody(chain: &mut Still<'_, '_>) {
+    let state = Source::Ct(Ct::State);
+    let established = chain.rule().when_any_bit(state, ct_state::ESTABLISHED);
+    chain.push(established.verdict(Verdict::Accept));
+    let related = chain.rule().when_any_bit(state, ct_state::RELATED);
+    chain.push(related.verdict(Verdict::Jump(RELATED.to_owned())));
+}
+
+/// Lets through what belongs to a connection. An error message does if the packet inside of it
+/// does, whoever sends it; so a workload that guesses the ports of a connection could break it. It
+/// may complain only of packets that it got.
+fn related(draft: &mut Draft<'_>) {
+    for (number, family, inner) in
+        [(4, IPV4, Source::transport(8 + 16, 4)), (6, IPV6, Source::transport(8 + 24, 16))]
+    {
+        let mut chain = Still::new(draft, Chain::plain(&format!("error-of-workload{number}")));
+        for set in ["source", "allowed"] {
+            let rule = chain.rule().when(FAMILY, family);
+            let own = pair(rule, inner, &format!("{set}{number}"), false);
+            chain.push(own.verdict(Verdict::Accept));
+        }
+        let rest = chain.rule();
+        chain.deny(rest, Direction::Egress, "error about a packet of somebody else");
+        chain.finish_unpinned();
+    }
+    let mut chain = Still::new(draft, Chain::plain(RELATED));
+    for prefix in &chain.settings().interface_prefixes {
+        for (protocol, number) in [(ICMP, 4), (ICMPV6, 6)] {
+            let error = chain.rule().when(IN, prefix.as_bytes()).when(PROTOCOL, protocol);
+            chain.push(error.verdict(Verdict::Goto(format!("error-of-workload{number}"))));
+        }
+    }
+    chain.push(chain.rule().verdict(Verdict::Accept));
+    chain.finish();
+}
+
 /// Packets of no connection are not. Only endpoints ask: what others do with them is theirs.
 pub(super) fn invalid(chain: &mut Still<'_, '_>, direction: Direction) {
     if chain.settings().drops_invalid {
@@ -251,6 +294,7 @@ struct Hosts<'o> {
     occasions: &'o BTreeSet<Occasion>,
     /// Whether some rules mark what they allow.
     has_marks: bool,
+    tunnels: Tunnels,
 }
 
 impl Hosts<'_> {
@@ -292,7 +336,7 @@ impl Hosts<'_> {
 
     fn forward(&self, draft: &mut Draft<'_>) {
         let mut chain = Still::new(draft, based("forward", Hook::Forward, 0));
-        known(&mut chain);
+        known_of_anybody(&mut chain);
         let mut rule = chain.rule();
         if self.has_marks {
             rule = when_unmarked(rule, chain.settings().accept_mark());
@@ -314,7 +358,9 @@ impl Hosts<'_> {
 
     fn input(&self, draft: &mut Draft<'_>) {
         let mut chain = Still::new(draft, based("input", Hook::Input, 0));
-        known(&mut chain);
+        tunnel::arriving(&mut chain, self.tunnels);
+        known_of_anybody(&mut chain);
+        tunnel::arriving_wireguard(&mut chain);
         for prefix in &chain.settings().interface_prefixes {
             let from = chain.rule().when(IN, prefix.as_bytes());
             chain.push(from.clone().verdict(Verdict::Jump("workload-to-host".to_owned())));
@@ -371,6 +417,7 @@ impl Hosts<'_> {
         known(&mut chain);
         self.accept_marked(&mut chain);
         self.spare_workloads(&mut chain);
+        tunnel::leaving(&mut chain, self.tunnels);
         // By which interface these leave is known after routing.
         let translated = program::marked(host::is_translated(chain.rule()), mark);
         chain.push(translated.verdict(Verdict::Accept));
@@ -410,8 +457,8 @@ fn service_loops(chain: &mut Still<'_, '_>) {
             ServiceLoops::Allow => {}
             ServiceLoops::Drop => chain.deny(rule, Direction::Egress, reason),
             ServiceLoops::Reject => {
-                let no_route = Expression::Reject(nft::expression::Rejection::Icmp(1));
-                chain.push(rule.counted().with(no_route).comment(reason));
+                let refusal = Expression::Reject(nft::expression::Rejection::Icmp(1));
+                chain.push(rule.counted().with(refusal).comment(reason));
             }
         }
     }

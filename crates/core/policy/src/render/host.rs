@@ -21,6 +21,7 @@ use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, in_net};
 use super::program::{program, when_no_bit};
 use super::settings::{DenyAction, Failsafe, Surroundings};
 use super::state::{Lane, Stage};
+use super::tunnel;
 
 /// The bit of a connection's status that says that its destination is another one.
 const DESTINATION_NAT: u32 = 1 << 5;
@@ -76,7 +77,9 @@ impl Host {
 
 /// Writes the chains of all hosts' endpoints again, if something about them may have changed.
 pub(super) fn place(draft: &mut Draft<'_>, surroundings: &Surroundings) {
-    let has_moved = surroundings.interfaces != draft.base.surroundings.interfaces;
+    let base = &draft.base.surroundings;
+    let has_moved =
+        surroundings.interfaces != base.interfaces || surroundings.tunnels != base.tunnels;
     if !draft.plan.is_anew && draft.dirty.hosts.is_empty() && !has_moved {
         return;
     }
@@ -92,7 +95,7 @@ pub(super) fn place(draft: &mut Draft<'_>, surroundings: &Surroundings) {
             occasions.insert(occasion);
         }
     }
-    base::install(draft, &occasions);
+    base::install(draft, &occasions, tunnel::in_use(draft.settings, surroundings));
 }
 
 /// The name of the chain that dispatches on an occasion.
@@ -177,10 +180,31 @@ fn failsafes(chain: &mut Still<'_, '_>, (stage, direction): Occasion) {
     if stage == Stage::Forward {
         return;
     }
+    discovery(chain);
     failsafe_ports(chain, asked, direction, Source::DESTINATION_PORT);
     if stage == Stage::Untracked {
         // Before connection tracking nobody knows answers as such.
         failsafe_ports(chain, answered, direction, Source::SOURCE_PORT);
+    }
+}
+
+/// A host that does not hear who asks for its address, or who is in its groups, is cut off in IPv6
+/// as it would be in IPv4 without ARP: no failsafe port would be open.
+fn discovery(chain: &mut Still<'_, '_>) {
+    // Group membership, routers and neighbours; redirects are not among them.
+    for (first, last) in [(130, 136), (143, 143)] {
+        let register = Register::FIRST;
+        let rule = chain
+            .rule()
+            .when(PROTOCOL, &[58])
+            .with(Expression::Load { source: Source::ICMP_TYPE, register })
+            .with(Expression::Range {
+                register,
+                is_inverted: false,
+                first: vec![first],
+                last: vec![last],
+            });
+        chain.push(rule.verdict(Verdict::Accept).comment("neighbour discovery"));
     }
 }
 

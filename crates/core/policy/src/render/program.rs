@@ -188,8 +188,10 @@ impl Origin {
 pub(super) fn denial(draft: &mut Draft<'_>, name: &RuleName, stage: Stage) -> String {
     let text = name.to_text();
     let is_guard = matches!(name.place, crate::Place::Guard { .. });
-    let is_rejection =
-        draft.settings.deny_action == DenyAction::Reject && stage != Stage::Translated && !is_guard;
+    // After routing no message can be sent, and one about a packet that is not tracked is dropped
+    // as a packet of no connection.
+    let is_silent = is_guard || matches!(stage, Stage::Translated | Stage::Untracked);
+    let is_rejection = draft.settings.deny_action == DenyAction::Reject && !is_silent;
     let verb = if is_rejection { "reject" } else { "deny" };
     let chain = format!("{verb}-{}", name::digest([text.as_str()]));
     if draft.object(&chain).is_some() {

@@ -51,6 +51,16 @@ pub struct Settings {
     pub nat_interface: Option<String>,
     /// Whether packets to other hosts of the cluster keep their source.
     pub nat_spares_hosts: bool,
+    /// Whether nodes send each other IPIP packets, if not as the pools say.
+    pub ipip: Option<bool>,
+    /// Whether they send each other VXLAN packets over IPv4, if not as the pools say.
+    pub vxlan: Option<bool>,
+    /// The port of WireGuard over IPv4, if it is in use.
+    pub wireguard_v4: Option<u16>,
+    /// The port of WireGuard over IPv6, if it is in use.
+    pub wireguard_v6: Option<u16>,
+    /// Hosts that count as nodes although the cluster does not know them.
+    pub external_nodes: Vec<Cidr>,
 }
 
 impl Default for Settings {
@@ -80,6 +90,11 @@ impl Default for Settings {
             nat_ports: None,
             nat_interface: None,
             nat_spares_hosts: false,
+            ipip: None,
+            vxlan: None,
+            wireguard_v4: None,
+            wireguard_v6: None,
+            external_nodes: Vec::new(),
         }
     }
 }
@@ -204,10 +219,23 @@ pub struct Surroundings {
     pub pools: BTreeSet<Cidr>,
     /// Those whose packets get another source when they leave the pools.
     pub nat_outgoing: BTreeSet<Cidr>,
+    /// How nodes send each other the packets of workloads.
+    pub tunnels: Tunnels,
     /// The addresses of all hosts of the cluster.
     pub host_addresses: BTreeSet<IpAddr>,
     /// The networks of services' addresses.
     pub service_networks: BTreeSet<Cidr>,
     /// The interfaces of this host with their addresses, those of workloads left out.
     pub interfaces: BTreeMap<String, BTreeSet<IpAddr>>,
+}
+
+/// Which tunnels the pools ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tunnels {
+    /// IPIP.
+    pub ipip: bool,
+    /// VXLAN over IPv4.
+    pub vxlan_v4: bool,
+    /// VXLAN over IPv6.
+    pub vxlan_v6: bool,
 }

@@ -8,7 +8,7 @@ use nft::{DataType, Element, Key, Set, merged};
 
 use super::draft::Draft;
 use super::plan::In;
-use super::settings::Surroundings;
+use super::settings::{Settings, Surroundings};
 
 const NAMES: [&str; 4] = ["pools", "nat", "hosts", "services"];
 
@@ -23,8 +23,11 @@ pub(super) fn sets() -> impl Iterator<Item = (In, Set)> {
 }
 
 impl Surroundings {
-    fn ranges(&self, name: &str, is_ipv4: bool) -> BTreeSet<Key> {
-        let hosts = || self.host_addresses.iter().map(|address| Cidr::host(*address)).collect();
+    fn ranges(&self, name: &str, is_ipv4: bool, settings: &Settings) -> BTreeSet<Key> {
+        let hosts = || {
+            let known = self.host_addresses.iter().map(|address| Cidr::host(*address));
+            known.chain(settings.external_nodes.iter().map(|it| it.masked())).collect()
+        };
         let nets: Vec<Cidr> = match name {
             "pools" => self.pools.iter().copied().collect(),
             "nat" => self.nat_outgoing.iter().copied().collect(),
@@ -38,12 +41,11 @@ impl Surroundings {
 
 /// Changes the sets where the surroundings have changed.
 pub(super) fn replace(before: &Surroundings, after: &Surroundings, draft: &mut Draft<'_>) {
-    if before == after {
-        return;
-    }
     for name in NAMES {
         for is_ipv4 in [true, false] {
-            let (old, new) = (before.ranges(name, is_ipv4), after.ranges(name, is_ipv4));
+            let ranges = |it: &Surroundings| it.ranges(name, is_ipv4, draft.settings);
+            let old = if draft.plan.is_anew { BTreeSet::new() } else { ranges(before) };
+            let new = ranges(after);
             let set = set(name, is_ipv4);
             for key in old.difference(&new) {
                 draft.plan.change(In::Inet, &set, Element::member(key.clone()), false);

@@ -266,8 +266,8 @@ fn rules_walked_do_not_grow_with_policies() {
         let [high, low] = (n - 1).to_be_bytes();
         n_walked(&intent, [10, 1, high, low], 80, &last(n))
     });
-    assert_eq!(ports, [13, 14, 14, 14]);
-    assert_eq!(selectors, [13, 15, 15, 15]);
+    assert_eq!(ports, [14, 15, 15, 15]);
+    assert_eq!(selectors, [14, 16, 16, 16]);
 }
 
 #[test]

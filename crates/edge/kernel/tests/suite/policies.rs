@@ -14,7 +14,7 @@ use policy::input::{PolicyId, PolicyKind};
 use policy::intent::{Directions, Intent, TierInForce, Workload};
 use policy::render::{
     Change, Counters, DenyAction, EndpointToHost, Failsafe, Listeners, Rate, Renderer,
-    ServiceLoops, Settings, Surroundings,
+    ServiceLoops, Settings, Surroundings, Tunnels,
 };
 use policy::{End, Rule};
 use random::Dice;
@@ -63,6 +63,9 @@ fn settings(seed: u64) -> Settings {
         nat_ports: Some((1024, 2048)),
         nat_interface: Some("eth+".to_owned()),
         nat_spares_hosts: true,
+        wireguard_v4: Some(51_820),
+        wireguard_v6: Some(51_821),
+        external_nodes: vec!["198.51.100.0/24".parse().unwrap()],
         ..Settings::default()
     }
 }
@@ -82,6 +85,7 @@ fn changes_are_accepted_and_lead_to_what_is_installed_anew() {
         pools: ["10.0.0.0/8".parse().unwrap(), "fd00::/64".parse().unwrap()].into(),
         nat_outgoing: ["10.0.0.0/9".parse().unwrap(), "10.128.0.0/9".parse().unwrap()].into(),
         service_networks: ["10.96.0.0/12".parse().unwrap()].into(),
+        tunnels: Tunnels { ipip: true, vxlan_v4: true, vxlan_v6: true },
         ..random::surroundings()
     };
     for seed in 1000..1010 {

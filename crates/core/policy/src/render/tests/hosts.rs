@@ -2,7 +2,7 @@
 
 use ::model::resource::Direction;
 
-use super::super::{Failsafe, Renderer, Settings, whole};
+use super::super::{Failsafe, Renderer, Settings, Surroundings, Tunnels, whole};
 use super::model::{Model, OnTheWay};
 use super::random::{self, Dice};
 use super::{rules, texts};
@@ -177,4 +177,63 @@ fn failsafe_ports_are_open_and_nothing_else_of_a_closed_host() {
     on_the_way.leaves_by = "eth0".to_owned();
     assert!(!model.send("output-translated", &mut on_the_way).is_accepted);
     assert_eq!(on_the_way.mark, 0, "nothing of it is left");
+}
+
+fn packet(protocol: u8, ports: Option<(u16, u16)>, from: &str, to: &str) -> Packet {
+    Packet {
+        source: from.parse().unwrap(),
+        destination: to.parse().unwrap(),
+        protocol,
+        ports,
+        icmp: None,
+        before_nat: None,
+        is_of_host: true,
+    }
+}
+
+#[test]
+fn a_closed_host_talks_to_its_nodes_by_tunnels_and_to_no_others() {
+    let closed = Host { interface: "*".to_owned(), ..Host::default() };
+    let intent = Intent { hosts: [("h".to_owned(), closed)].into(), ..Intent::default() };
+    let settings = Settings {
+        wireguard_v6: Some(51_821),
+        external_nodes: vec!["198.51.100.0/24".parse().unwrap()],
+        ..Settings::default()
+    };
+    let mut around = Surroundings {
+        host_addresses: ["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()].into(),
+        ..random::surroundings()
+    };
+    let mut renderer = Renderer::new(settings);
+    let mut model = Model::default();
+    let (change, plan) = renderer.drafted(&intent, &whole(&intent), &around, true);
+    plan.carry_out(&intent, &mut model);
+    renderer.committed(change);
+    let ipip = |from, to| packet(4, None, from, to);
+    let udp = |port, from, to| packet(17, Some((40_000, port)), from, to);
+    let comes = |model: &Model, packet: &Packet| sent(model, packet, "eth2", "").0;
+    let leaves = |model: &Model, packet: &Packet| sent(model, packet, "", "eth2").0;
+    let (node, external, stranger, own) = ("192.0.2.7", "198.51.100.9", "203.0.113.1", "192.0.2.1");
+    for far in [node, external, stranger] {
+        assert!(!comes(&model, &ipip(far, own)), "nobody said that there is IPIP");
+        assert!(!leaves(&model, &udp(4789, own, far)));
+    }
+    around.tunnels = Tunnels { ipip: true, vxlan_v4: true, vxlan_v6: true };
+    let (change, plan) = renderer.drafted(&intent, &Default::default(), &around, false);
+    plan.carry_out(&intent, &mut model);
+    renderer.committed(change);
+    for (far, is_node) in [(node, true), (external, true), (stranger, false)] {
+        assert_eq!(comes(&model, &ipip(far, own)), is_node, "{far}");
+        assert_eq!(leaves(&model, &ipip(own, far)), is_node, "{far}");
+        assert_eq!(comes(&model, &udp(4789, far, own)), is_node, "{far}");
+        assert_eq!(leaves(&model, &udp(4789, own, far)), is_node, "{far}");
+        assert!(!comes(&model, &udp(4788, far, own)));
+        assert!(!comes(&model, &udp(51_820, far, own)), "WireGuard is in use over IPv6 only");
+    }
+    for (far, is_node) in [("2001:db8::7", true), ("2001:db8::8", false)] {
+        assert_eq!(comes(&model, &udp(4789, far, "2001:db8::1")), is_node, "{far}");
+        assert_eq!(leaves(&model, &udp(4789, "2001:db8::1", far)), is_node, "{far}");
+        assert!(comes(&model, &udp(51_821, far, "2001:db8::1")));
+        assert!(leaves(&model, &udp(51_821, "2001:db8::1", far)));
+    }
 }
