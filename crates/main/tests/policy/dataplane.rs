@@ -15,7 +15,7 @@ use crate::trace::Step;
 pub(crate) struct Dataplane {
     nft: Nft,
     renderer: Renderer,
-    surroundings: Surroundings,
+    pub(crate) surroundings: Surroundings,
     /// What the kernel carries out.
     pub(crate) intent: Intent,
     /// The comments of our rules.
@@ -36,6 +36,16 @@ impl Dataplane {
             intent: Intent::default(),
             comments: BTreeMap::new(),
         }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        self.renderer.settings()
+    }
+
+    /// With other settings, everything anew.
+    pub(crate) fn set(&mut self, settings: Settings, intent: Intent) {
+        self.renderer = Renderer::new(settings);
+        self.install(intent);
     }
 
     /// Everything anew.
@@ -73,6 +83,15 @@ impl Dataplane {
 
     /// The names of the rules that a packet met, each once in a row.
     pub(crate) fn names(&mut self, trace: &[Step]) -> Vec<String> {
+        self.met(trace).into_iter().filter(|it| !is_guard(it)).collect()
+    }
+
+    /// The names of what dropped a packet before policy had a say.
+    pub(crate) fn guards(&mut self, trace: &[Step]) -> Vec<String> {
+        self.met(trace).into_iter().filter(|it| is_guard(it)).collect()
+    }
+
+    fn met(&mut self, trace: &[Step]) -> Vec<String> {
         let table = TableId::new(TableFamily::Inet, "margay");
         if self.comments.is_empty() {
             for listed in self.nft.rules(Some(&table)).unwrap() {
@@ -81,14 +100,15 @@ impl Dataplane {
         }
         let ours = trace.iter().filter(|step| step.table == table.name);
         let comments = ours.filter_map(|step| self.comments.get(&step.rule?));
-        let is_of_policy = |it: &&String| {
-            let rest = it.strip_prefix("i:").or_else(|| it.strip_prefix("e:"));
-            rest.is_some_and(|rest| !rest.starts_with("guard:"))
-        };
-        let mut names: Vec<String> = comments.filter(is_of_policy).cloned().collect();
+        let is_name = |it: &&String| it.starts_with("i:") || it.starts_with("e:");
+        let mut names: Vec<String> = comments.filter(is_name).cloned().collect();
         names.dedup();
         names
     }
+}
+
+fn is_guard(name: &str) -> bool {
+    name.contains(":guard:")
 }
 
 /// What differs between two intents.

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::conntrack;
 use crate::dataplane::{self, Dataplane};
+use crate::errors::error_about;
 use crate::objects::{Cluster, Party};
-use crate::packet::{self, ICMP, ICMPV6, TCP, UDP, with_network};
+use crate::packet::{self, TCP, UDP, with_network};
 use crate::probes::{Place, Prober};
 use crate::semantics::intent_with;
 
@@ -26,9 +27,10 @@ fn policies() -> Vec<Value> {
     })]
 }
 
-struct Scene {
-    cluster: Cluster,
-    prober: Prober,
+/// A cluster and somebody who sends packets in it.
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
+    pub(crate) prober: Prober,
 }
 
 fn scene() -> Option<Scene> {
@@ -40,12 +42,12 @@ fn scene() -> Option<Scene> {
 }
 
 impl Scene {
-    fn party(&self, name: &str) -> Party {
+    pub(crate) fn party(&self, name: &str) -> Party {
         self.cluster.party(name).clone()
     }
 
     /// Sends whole packets from a pod, and gives what comes to another place because of it.
-    fn heard(&mut self, from: &str, to: &str, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    pub(crate) fn heard(&mut self, from: &str, to: &str, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let (from, to) = (self.party(from).place, self.party(to).place);
         self.prober.end(to).listen();
         for packet in packets {
@@ -57,7 +59,7 @@ impl Scene {
     }
 
     /// Nothing of it comes there.
-    fn gets_nowhere(&mut self, what: &str, from: &str, to: &str, packets: &[Vec<u8>]) {
+    pub(crate) fn gets_nowhere(&mut self, what: &str, from: &str, to: &str, packets: &[Vec<u8>]) {
         let heard = self.heard(from, to, packets);
         assert!(heard.is_empty(), "{what}: {heard:x?}");
     }
@@ -251,16 +253,6 @@ fn packets_inside_packets_get_nowhere() {
     }
 }
 
-/// An error message about a packet.
-fn error_about(from: IpAddr, to: IpAddr, inner: &[u8]) -> Vec<u8> {
-    let (protocol, kind) = if from.is_ipv4() { (ICMP, 3) } else { (ICMPV6, 1) };
-    let packet = packet::plain(from, to, protocol, None);
-    let mut body = vec![kind, 1, 0, 0, 0, 0, 0, 0];
-    body.extend(inner);
-    packet::seal(&packet, &mut body);
-    with_network(&packet, &body, 0)
-}
-
 #[test]
 fn errors_about_packets_that_never_were_get_nowhere() {
     let Some(mut scene) = scene() else { return };
@@ -281,7 +273,8 @@ fn errors_about_packets_that_never_were_get_nowhere() {
             Vec::new(),
         ];
         for inner in inners {
-            let packets = [error_about(spy, db, &inner)];
+            let kind = if is_ipv4 { (3, 1) } else { (1, 1) };
+            let packets = [error_about(spy, db, kind, &inner)];
             scene.gets_nowhere(&format!("{inner:x?}"), "dark/spy", "shop/db", &packets);
         }
     }

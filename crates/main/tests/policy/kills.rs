@@ -122,7 +122,7 @@ fn an_agent_that_is_killed_lets_nothing_through_and_loses_nothing() {
     let host = Netns::open(node.netns("host")).unwrap();
     let own = crate::world::NODE_ADDRESSES.to_vec();
     let (remote, end) = (pods.pop().unwrap(), End::open("node", &host, own));
-    let mut prober = Prober::new(World { node: host, pods, remote, host: end });
+    let mut prober = Prober::new(World { node: host, pods, remote, aside: None, host: end });
     let mut n_sent = 0;
     let started = Instant::now();
     let is_narrow = |it: &(u16, bool, Fate)| it.2.arrived == (it.0 == 80);

@@ -9,20 +9,27 @@
 
 mod conntrack;
 mod dataplane;
+mod errors;
 #[path = "../node/etcd.rs"]
 #[expect(dead_code, reason = "another test uses the rest")]
 mod etcd;
+mod gates;
 mod harness;
 mod hostile;
+mod hosts;
 mod kills;
+mod nat;
 #[path = "../node/node.rs"]
 #[expect(dead_code, reason = "another test uses the rest")]
 mod node;
+mod nodes;
 mod objects;
 mod oracle;
 mod packet;
 mod probes;
 mod random;
+mod random_hosts;
+mod refusals;
 mod semantics;
 mod stream;
 mod trace;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::packet;
 use crate::probes::{Place, Prober};
-use crate::world::{NODE_ADDRESSES, Pod, world};
+use crate::world::{NODE_ADDRESSES, Pod, World, world};
 
 /// The node whose pods are namespaces.
 pub(crate) const NODE: &str = "n1";
@@ -78,9 +78,13 @@ impl Cluster {
 
     /// The namespaces of those who live in it.
     pub(crate) fn prober(&self) -> Option<Prober> {
+        self.world().map(Prober::new)
+    }
+
+    pub(crate) fn world(&self) -> Option<World> {
         let remote = self.parties.iter().filter(|it| it.place == Place::Remote);
         let elsewhere: Vec<IpAddr> = remote.flat_map(|it| it.addresses).collect();
-        world(&self.pods, &elsewhere).map(Prober::new)
+        world(&self.pods, &elsewhere)
     }
 
     pub(crate) fn party(&self, name: &str) -> &Party {

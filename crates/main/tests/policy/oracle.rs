@@ -1,7 +1,7 @@
 //! What the oracle says of a packet from one party to another, in terms of what the kernel tells.
 
 use model::resource::Direction;
-use policy::intent::{Directions, Intent, Workload};
+use policy::intent::{Directions, Intent, TierInForce, Workload};
 use policy::{Decision, Judge, Named, Outcome, Packet, RuleName, Rules, Tier};
 
 use crate::objects::Party;
@@ -37,9 +37,10 @@ pub(crate) fn wanted(intent: &Intent, (from, to): (&Party, &Party), packet: &Pac
         let Some(workload) = intent.workloads.values().find(has) else {
             return Wanted { is_allowed: false, ..wanted };
         };
-        let rules = rules(intent, workload, direction);
+        let rules = rules(intent, (&workload.tiers, &workload.profiles), direction);
         let verdict = Judge { sets: &intent.sets }.endpoint(&rules, packet);
-        let named = verdict.trail.iter().map(|it| name(workload, direction, *it));
+        let lists = (&workload.tiers[..], &workload.profiles[..]);
+        let named = verdict.trail.iter().map(|it| name(lists, direction, *it));
         wanted.trail.extend(named);
         if verdict.outcome == Outcome::Deny {
             return Wanted { is_allowed: false, ..wanted };
@@ -55,9 +56,11 @@ fn of(directions: &Directions, direction: Direction) -> Vec<policy::Rule> {
     }
 }
 
-/// The tiers of a workload with policies that are enforced, as places in the list of all.
-fn rules(intent: &Intent, workload: &Workload, direction: Direction) -> Rules {
-    let tiers = workload.tiers.iter().map(|tier| {
+/// Tiers with policies that are enforced, as places in the list of all, and profiles.
+pub(crate) type Lists<'a> = (&'a [TierInForce], &'a [String]);
+
+pub(crate) fn rules(intent: &Intent, (tiers, profiles): Lists<'_>, direction: Direction) -> Rules {
+    let tiers = tiers.iter().map(|tier| {
         let ids = policies(tier, direction);
         let policies = ids.map(|id| {
             let rules = intent.policies.get(id).unwrap_or_else(|| panic!("{id} is missing"));
@@ -65,7 +68,7 @@ fn rules(intent: &Intent, workload: &Workload, direction: Direction) -> Rules {
         });
         Tier { name: tier.name.clone(), end: tier.end, policies: policies.collect() }
     });
-    let profiles = workload.profiles.iter().map(|name| {
+    let profiles = profiles.iter().map(|name| {
         let rules = intent.profiles.get(name).unwrap_or_else(|| panic!("{name} is missing"));
         Named { name: name.clone(), rules: of(rules, direction) }
     });
@@ -73,7 +76,7 @@ fn rules(intent: &Intent, workload: &Workload, direction: Direction) -> Rules {
 }
 
 fn policies(
-    tier: &policy::intent::TierInForce,
+    tier: &TierInForce,
     direction: Direction,
 ) -> impl Iterator<Item = &policy::input::PolicyId> {
     let all = match direction {
@@ -83,17 +86,19 @@ fn policies(
     all.iter().filter(|id| !id.kind.is_staged())
 }
 
-fn name(workload: &Workload, direction: Direction, decision: Decision) -> RuleName {
+pub(crate) fn name(
+    (tiers, profiles): Lists<'_>,
+    direction: Direction,
+    decision: Decision,
+) -> RuleName {
     match decision {
         Decision::Policy { tier, policy, rule } => {
-            let id = policies(&workload.tiers[tier], direction).nth(policy).unwrap();
+            let id = policies(&tiers[tier], direction).nth(policy).unwrap();
             RuleName::policy(direction, id.clone(), rule)
         }
-        Decision::EndOfTier { tier } => {
-            RuleName::end_of_tier(direction, workload.tiers[tier].name.clone())
-        }
+        Decision::EndOfTier { tier } => RuleName::end_of_tier(direction, tiers[tier].name.clone()),
         Decision::Profile { profile, rule } => {
-            RuleName::profile(direction, workload.profiles[profile].clone(), rule)
+            RuleName::profile(direction, profiles[profile].clone(), rule)
         }
         Decision::NoProfile => RuleName::no_profile(direction),
     }

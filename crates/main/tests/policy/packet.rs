@@ -184,12 +184,20 @@ pub(crate) fn read(bytes: &[u8]) -> Option<Seen> {
 
 /// Where a packet goes.
 pub(crate) fn destination(bytes: &[u8]) -> Option<IpAddr> {
+    ends(bytes).map(|it| it.1)
+}
+
+/// Where a packet comes from.
+pub(crate) fn source(bytes: &[u8]) -> Option<IpAddr> {
+    ends(bytes).map(|it| it.0)
+}
+
+fn ends(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     match bytes.first()? >> 4 {
         4 => addresses(bytes.get(..20)?),
         6 => addresses(bytes.get(..40)?),
         _ => None,
     }
-    .map(|it| it.1)
 }
 
 /// The number in a packet of which the network header and what follows are known.

@@ -5,6 +5,7 @@
 //! have says that every probe has arrived or never will: nothing is waited for by the clock.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,9 +16,10 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use policy::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::packet::{self, ICMP, ICMPV6, Seen, Sort, TCP, UDP};
+use crate::packet::{self, ICMP, ICMPV6, SCTP, Seen, Sort, TCP, UDP};
 use crate::trace::{Step, Tracer};
 use crate::world::{NODE_ADDRESSES, World};
 
@@ -37,6 +39,8 @@ pub(crate) enum Place {
     Pod(usize),
     /// Somewhere else.
     Remote,
+    /// Behind the second uplink.
+    Aside,
     /// The node itself.
     Node,
 }
@@ -84,8 +88,11 @@ impl End {
     pub(crate) fn send(&self, destination: IpAddr, bytes: &[u8]) {
         let sender = &self.senders[usize::from(destination.is_ipv6())];
         let to = SocketAddr::new(destination, 0);
-        rustix::net::sendto(sender, bytes, SendFlags::empty(), &to)
-            .unwrap_or_else(|error| panic!("{} to {destination}: {error}", self.name));
+        match rustix::net::sendto(sender, bytes, SendFlags::empty(), &to) {
+            // Rules of the sender's own namespace have dropped it.
+            Ok(_) | Err(Errno::PERM) => {}
+            Err(error) => panic!("{} to {destination}: {error}", self.name),
+        }
     }
 
     /// The address in the family of another one.
@@ -128,7 +135,12 @@ impl End {
     fn wait(&self, until: Instant) {
         let left = until.saturating_duration_since(Instant::now());
         assert!(!left.is_zero(), "a packet from the node to {} is lost", self.name);
-        let timeout = Timespec::try_from(left.min(Duration::from_millis(100))).unwrap();
+        self.pause(left.min(Duration::from_millis(100)));
+    }
+
+    /// Waits for a packet, but not for long.
+    fn pause(&self, time: Duration) {
+        let timeout = Timespec::try_from(time).unwrap();
         let mut descriptors = [PollFd::new(&self.receiver, PollFlags::IN)];
         rustix::event::poll(&mut descriptors, Some(&timeout)).unwrap();
     }
@@ -144,6 +156,57 @@ fn sockets() -> ([OwnedFd; 2], OwnedFd) {
     let senders = [AddressFamily::INET, AddressFamily::INET6]
         .map(|family| raw(family, SocketType::RAW, WHOLE_PACKETS));
     (senders, raw(AddressFamily::PACKET, SocketType::DGRAM, every_protocol))
+}
+
+/// Sees the packets that a namespace takes for itself, after its rules have let them in.
+struct Accepted {
+    /// For each protocol and family.
+    receivers: Vec<(u8, bool, OwnedFd)>,
+}
+
+impl Accepted {
+    fn new(netns: &Netns) -> Self {
+        let open = |is_ipv4: bool, protocol: u8| {
+            let family = if is_ipv4 { AddressFamily::INET } else { AddressFamily::INET6 };
+            let number = Some(Protocol::from_raw(u32::from(protocol).try_into().unwrap()));
+            let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
+            let receiver = rustix::net::socket_with(family, kind, flags, number).unwrap();
+            rustix::net::sockopt::set_socket_recv_buffer_size_force(&receiver, BUFFER).unwrap();
+            (protocol, is_ipv4, receiver)
+        };
+        let v4 = [4, TCP, UDP, SCTP, ICMP, 253].map(|it| (true, it));
+        let v6 = [4, TCP, UDP, SCTP, ICMPV6, 253].map(|it| (false, it));
+        let all = v4.into_iter().chain(v6);
+        let open_all = || all.map(|(is_ipv4, protocol)| open(is_ipv4, protocol)).collect();
+        Self { receivers: netns.enter(open_all).unwrap() }
+    }
+
+    /// The numbers of the probes that came since the last time.
+    fn drain(&self) -> BTreeSet<u32> {
+        let mut numbers = BTreeSet::new();
+        let mut buffer = [0; 2048];
+        for (protocol, is_ipv4, receiver) in &self.receivers {
+            while let Ok((n, _)) = rustix::net::recv(receiver, &mut buffer, RecvFlags::DONTWAIT) {
+                // The kernel gives the header of the one family and not that of the other.
+                let (mut network, mut body) = (vec![0; 40], &buffer[..n]);
+                (network[0], network[6]) = (0x60, *protocol);
+                if *is_ipv4 {
+                    let Some((header, rest)) = buffer[..n].split_at_checked(20) else { continue };
+                    (network, body) = (header.to_vec(), rest);
+                }
+                let numbered = packet::number(&network, body);
+                numbers.extend(numbered.filter(|it| it.0 == Sort::Probe).map(|it| it.1));
+            }
+        }
+        numbers
+    }
+}
+
+/// A packet as its sender sends it.
+fn before_nat(packet: &Packet) -> Packet {
+    let Some((destination, port)) = packet.before_nat else { return packet.clone() };
+    let ports = packet.ports.map(|(source, _)| (source, port));
+    Packet { destination, ports, before_nat: None, ..packet.clone() }
 }
 
 /// Keeps the calling thread, and what it starts, on one processor; tests take turns.
@@ -163,6 +226,7 @@ pub(crate) fn stay_on_one_processor() {
 pub(crate) struct Prober {
     pub(crate) world: World,
     tracer: Tracer,
+    accepted: Accepted,
     next: u32,
     /// How many probes have arrived so far.
     pub(crate) n_arrived: usize,
@@ -174,13 +238,39 @@ impl Prober {
     pub(crate) fn new(world: World) -> Self {
         stay_on_one_processor();
         let tracer = Tracer::new(&world.node);
-        Self { world, tracer, next: 1, n_arrived: 0, n_dropped: 0 }
+        let accepted = Accepted::new(&world.node);
+        let mut prober = Self { world, tracer, accepted, next: 1, n_arrived: 0, n_dropped: 0 };
+        prober.await_links();
+        prober
+    }
+
+    /// Waits until all interfaces take packets: the kernel lets that happen behind one's back, after
+    /// whatever else it has to do, and drops in silence until then.
+    fn await_links(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        for end in self.world.ends() {
+            for (from, to) in [(&self.world.host, end), (end, &self.world.host)] {
+                let (source, destination) = (from.address(true), to.address(true));
+                let id = self.next;
+                self.next += 1;
+                let is_it = |it: &Seen| it.sort == Sort::Sentinel && it.id == id;
+                loop {
+                    from.send(destination, &packet::sentinel(source, destination, id));
+                    to.pause(Duration::from_millis(20));
+                    if to.drain().iter().any(is_it) {
+                        break;
+                    }
+                    assert!(Instant::now() < until, "no packet from {} to {}", from.name, to.name);
+                }
+            }
+        }
     }
 
     pub(crate) fn end(&self, place: Place) -> &End {
         match place {
             Place::Pod(number) => &self.world.pods[number],
             Place::Remote => &self.world.remote,
+            Place::Aside => self.world.aside.as_ref().expect("a second uplink"),
             Place::Node => &self.world.host,
         }
     }
@@ -200,10 +290,12 @@ impl Prober {
         self.next += u32::try_from(probes.len()).unwrap();
         for (probe, id) in probes.iter().zip(first..) {
             let dscp = if probe.is_traced { packet::TRACED } else { 0 };
-            let bytes = packet::build(&probe.packet, id, dscp);
-            self.end(probe.from).send(probe.packet.destination, &bytes);
+            let sent = before_nat(&probe.packet);
+            let bytes = packet::build(&sent, id, dscp);
+            self.end(probe.from).send(sent.destination, &bytes);
         }
         let mut seen = self.settle();
+        let accepted = self.accepted.drain();
         let mut fates: Vec<Fate> = probes.iter().map(|_| Fate::default()).collect();
         for (probe, fate) in probes.iter().zip(&mut fates) {
             fate.answered = is_answered(probe).then_some(false);
@@ -217,10 +309,10 @@ impl Prober {
         }
         seen = self.settle();
         note(&seen, first, &mut fates);
-        for (probe, fate) in probes.iter().zip(&mut fates) {
+        for (id, (probe, fate)) in (first..).zip(probes.iter().zip(&mut fates)) {
             // Whoever sees all packets of the node sees those that it refuses, too.
             if probe.to == Place::Node {
-                fate.arrived = fate.answered == Some(true);
+                fate.arrived = accepted.contains(&id);
             }
         }
         for (id, steps) in self.tracer.drain() {
@@ -239,13 +331,12 @@ impl Prober {
         for _ in 0..HOPS {
             let id = self.next;
             self.next += 1;
-            let ends = || self.world.pods.iter().chain([&self.world.remote]);
-            for end in ends() {
+            for end in self.world.ends() {
                 let to = end.addresses[0];
                 let own = NODE_ADDRESSES[usize::from(to.is_ipv6())];
                 self.world.host.send(to, &packet::sentinel(own, to, id));
             }
-            for end in ends() {
+            for end in self.world.ends() {
                 loop {
                     let seen = end.drain();
                     let is_last = |it: &Seen| it.sort == Sort::Sentinel && it.id == id;

@@ -80,9 +80,9 @@ const PORTS: [&str; 10] =
 
 /// A cluster that changes at random.
 pub(crate) struct Changing {
-    rng: Rng,
+    pub(crate) rng: Rng,
     /// The objects there are, by kind, namespace and name.
-    objects: BTreeMap<[String; 3], Value>,
+    pub(crate) objects: BTreeMap<[String; 3], Value>,
     pub(crate) graph: Graph,
     input: Input,
 }
@@ -101,7 +101,7 @@ impl Changing {
         changing
     }
 
-    fn put(&mut self, object: Value) {
+    pub(crate) fn put(&mut self, object: Value) {
         // What users may not store is not asked about.
         let Some(change) = objects::accepted(&object) else { return };
         self.objects.insert(place(&object), object);
@@ -109,7 +109,7 @@ impl Changing {
         self.graph.absorb(change);
     }
 
-    fn remove(&mut self, place: &[String; 3]) {
+    pub(crate) fn remove(&mut self, place: &[String; 3]) {
         let Some(object) = self.objects.remove(place) else { return };
         let change = objects::removal(&object);
         self.input.absorb(change.clone());
@@ -140,15 +140,15 @@ impl Changing {
         assert!(*self.graph.intent() == slow, "the graph and its reference differ");
     }
 
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+    pub(crate) fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
         from[self.rng.usize(..from.len())]
     }
 
-    fn is(&mut self, one_in: u32) -> bool {
+    pub(crate) fn is(&mut self, one_in: u32) -> bool {
         self.rng.u32(0..one_in) == 0
     }
 
-    fn policy(&mut self) -> Value {
+    pub(crate) fn policy(&mut self) -> Value {
         let tier = self.pick(&TIERS);
         let number = self.rng.u8(0..4);
         let name = match tier {
@@ -370,7 +370,7 @@ impl Changing {
     }
 }
 
-fn place(object: &Value) -> [String; 3] {
+pub(crate) fn place(object: &Value) -> [String; 3] {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &object["metadata"];
     [text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"])]
@@ -385,7 +385,7 @@ fn some<'a>(cluster: &'a Cluster, rng: &mut Rng) -> Vec<Question<'a>> {
         let shape = shapes[rng.usize(..shapes.len())];
         let is_traced = rng.u8(0..3) == 0;
         let question = Question { from, to, shape, is_traced };
-        if question.is_told() && !questions.iter().any(|it| it.is_one_connection(&question)) {
+        if !questions.iter().any(|it| it.is_one_connection(&question)) {
             questions.push(question);
         }
     }

@@ -17,6 +17,16 @@ pub(crate) const NODE_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(172, 30, 0, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfd30, 0, 0, 0, 0, 0, 0, 1)),
 ];
+/// Its addresses on the second uplink, where it has one.
+pub(crate) const SIDE_ADDRESSES: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(172, 31, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0xfd31, 0, 0, 0, 0, 0, 0, 1)),
+];
+/// Those of the host behind that one.
+pub(crate) const ASIDE_ADDRESSES: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(172, 31, 0, 2)),
+    IpAddr::V6(Ipv6Addr::new(0xfd31, 0, 0, 0, 0, 0, 0, 2)),
+];
 /// Those of the host behind its uplink.
 const REMOTE_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(172, 30, 0, 2)),
@@ -25,6 +35,8 @@ const REMOTE_ADDRESSES: [IpAddr; 2] = [
 const HOST_MAC: [u8; 6] = [0xee; 6];
 const NODE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const REMOTE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const SIDE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
+const ASIDE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 4];
 
 /// A pod of the node.
 #[derive(Clone, Debug)]
@@ -42,6 +54,8 @@ pub(crate) struct World {
     pub(crate) pods: Vec<End>,
     /// Everybody else.
     pub(crate) remote: End,
+    /// A host behind a second uplink, if there is one.
+    pub(crate) aside: Option<End>,
     /// The node itself, as a sender.
     pub(crate) host: End,
 }
@@ -62,7 +76,7 @@ pub(crate) fn world(pods: &[Pod], elsewhere: &[IpAddr]) -> Option<World> {
     connect(&node, ("eth0", NODE_MAC), &remote, ("eth0", REMOTE_MAC));
     let mut script = String::from("link set lo up\nlink set eth0 up\n");
     for (own, other) in NODE_ADDRESSES.iter().zip(REMOTE_ADDRESSES) {
-        script += &uplink(*own, other, REMOTE_MAC);
+        script += &uplink("eth0", *own, other, REMOTE_MAC);
         script += &format!("route add default via {other}\n");
     }
     let mut ends = Vec::new();
@@ -79,7 +93,7 @@ pub(crate) fn world(pods: &[Pod], elsewhere: &[IpAddr]) -> Option<World> {
     ip(&node, &script);
     let mut script = String::from("link set lo up\nlink set eth0 up\n");
     for (own, other) in REMOTE_ADDRESSES.iter().zip(NODE_ADDRESSES) {
-        script += &uplink(*own, other, NODE_MAC);
+        script += &uplink("eth0", *own, other, NODE_MAC);
         script += &format!("route add default via {other}\n");
     }
     for address in elsewhere {
@@ -90,7 +104,33 @@ pub(crate) fn world(pods: &[Pod], elsewhere: &[IpAddr]) -> Option<World> {
     there.extend(elsewhere);
     let remote = End::open("remote", &remote, there);
     let host = End::open("node", &node, NODE_ADDRESSES.to_vec());
-    Some(World { node, pods: ends, remote, host })
+    Some(World { node, pods: ends, remote, aside: None, host })
+}
+
+impl World {
+    /// Everybody but the node.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = &End> {
+        self.pods.iter().chain([&self.remote]).chain(&self.aside)
+    }
+
+    /// The same with a second uplink, and a host behind it.
+    pub(crate) fn with_side(mut self) -> Self {
+        let aside = Netns::create().unwrap();
+        settle(&aside, false);
+        connect(&self.node, ("eth1", SIDE_MAC), &aside, ("eth0", ASIDE_MAC));
+        let mut script = String::from("link set eth1 up\n");
+        let mut there = String::from("link set lo up\nlink set eth0 up\n");
+        for (own, other) in SIDE_ADDRESSES.into_iter().zip(ASIDE_ADDRESSES) {
+            script += &uplink("eth1", own, other, ASIDE_MAC);
+            there += &uplink("eth0", other, own, SIDE_MAC);
+            there += &format!("route add default via {own}\n");
+        }
+        ip(&self.node, &script);
+        ip(&aside, &there);
+        self.host.addresses.extend(SIDE_ADDRESSES);
+        self.aside = Some(End::open("aside", &aside, ASIDE_ADDRESSES.to_vec()));
+        self
+    }
 }
 
 /// Only so that an address is written with its length.
@@ -102,11 +142,11 @@ impl std::fmt::Display for IpNet {
     }
 }
 
-fn uplink(own: IpAddr, other: IpAddr, mac: [u8; 6]) -> String {
+fn uplink(device: &str, own: IpAddr, other: IpAddr, mac: [u8; 6]) -> String {
     let nodad = if own.is_ipv4() { "" } else { " nodad" };
     let length = if own.is_ipv4() { 24 } else { 64 };
-    let address = format!("address add {own}/{length} dev eth0{nodad}\n");
-    address + &neighbour(other, mac, "dev eth0")
+    let address = format!("address add {own}/{length} dev {device}{nodad}\n");
+    address + &neighbour(other, mac, &format!("dev {device}"))
 }
 
 fn added(address: IpAddr, device: &str) -> String {
