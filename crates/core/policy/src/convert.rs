@@ -42,18 +42,23 @@ pub const DEFAULT_ALLOW: &str = "projectcalico-default-allow";
 pub struct Unusable {
     /// The field, in the object or in the rule.
     pub field: &'static str,
+    /// The list of the rule, and its place there, if it is about one.
+    pub rule: Option<(&'static str, usize)>,
     /// What is wrong with it, in plain words.
     pub message: String,
 }
 
 impl Unusable {
     fn new(field: &'static str, message: impl Into<String>) -> Self {
-        Self { field, message: message.into() }
+        Self { field, rule: None, message: message.into() }
     }
 }
 
 impl std::fmt::Display for Unusable {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some((list, at)) = self.rule {
+            write!(formatter, "spec.{list}[{at}].")?;
+        }
         write!(formatter, "{}: {}", self.field, self.message)
     }
 }
@@ -114,7 +119,7 @@ pub(crate) fn has_meaning(resource: &Resource) -> Result<()> {
         Resource::Profile(object) => (&object.spec.ingress, &object.spec.egress),
         _ => return Ok(()),
     };
-    rules(ingress, "").and(rules(egress, "")).map(drop)
+    rules(("ingress", ingress), "").and(rules(("egress", egress), "")).map(drop)
 }
 
 /// The profile that allows everything, which exists without being stored.
@@ -254,8 +259,8 @@ fn tier(spec: &resource::Tier) -> Tier {
 fn profile(spec: &resource::Profile) -> Result<Profile> {
     Ok(Profile {
         labels: spec.labels_to_apply.clone(),
-        ingress: rules(&spec.ingress, "")?,
-        egress: rules(&spec.egress, "")?,
+        ingress: rules(("ingress", &spec.ingress), "")?,
+        egress: rules(("egress", &spec.egress), "")?,
     })
 }
 
@@ -276,8 +281,8 @@ fn policy(spec: &resource::Policy, namespace: &str) -> Result<Policy> {
         },
         is_for_ingress: decides(Direction::Ingress),
         is_for_egress: decides(Direction::Egress),
-        ingress: rules(&spec.ingress, namespace)?,
-        egress: rules(&spec.egress, namespace)?,
+        ingress: rules(("ingress", &spec.ingress), namespace)?,
+        egress: rules(("egress", &spec.egress), namespace)?,
         stage,
         is_for_forward: is_global && spec.apply_on_forward,
         is_needed_everywhere: spec

@@ -9,6 +9,7 @@
 mod absence;
 mod adoption;
 mod bad_calls;
+mod bad_objects;
 mod churn;
 mod commands;
 mod crash_points;
@@ -20,6 +21,8 @@ mod leftovers;
 mod node;
 mod outage;
 mod reserve;
+mod samples;
+mod spoil;
 mod strangers;
 mod upgrade;
 mod upkeep;

@@ -15,9 +15,15 @@ use crate::rule::Icmp;
 const HAS: &str = "has(projectcalico.org/namespace)";
 const HAS_NOT: &str = "!has(projectcalico.org/namespace)";
 
-/// Rules of a policy in this namespace; of one for the whole cluster if it is empty.
-pub(super) fn rules(rules: &[resource::Rule], namespace: &str) -> Result<Vec<Rule>> {
-    rules.iter().map(|it| rule(it, namespace)).collect()
+/// Rules of a policy in this namespace; of one for the whole cluster if it is empty. They stand in
+/// the list of this name.
+pub(super) fn rules(
+    (list, rules): (&'static str, &[resource::Rule]),
+    namespace: &str,
+) -> Result<Vec<Rule>> {
+    let located = |at| move |unusable| Unusable { rule: Some((list, at)), ..unusable };
+    let each = rules.iter().enumerate();
+    each.map(|(at, it)| rule(it, namespace).map_err(located(at))).collect()
 }
 
 fn rule(rule: &resource::Rule, namespace: &str) -> Result<Rule> {

@@ -1,0 +1,129 @@
+//! Every single field of every kind is spoilt, straight in the datastore: what cannot be used is
+//! named, and everything else goes on.
+
+mod running;
+
+use intent::Inputs;
+use policy::intent::Intent;
+use policy::render::{Renderer, Settings};
+use serde_json::json;
+
+use crate::samples::{self, Sample, problems};
+use crate::spoil::spoilt;
+
+pub(crate) const RESOURCES: &str = "/calico/resources/v3/projectcalico.org";
+
+/// A node as the agent sees it, without its kernel.
+struct Engine {
+    inputs: Inputs,
+    renderer: Renderer,
+}
+
+impl Engine {
+    fn new() -> Engine {
+        let mut inputs = Inputs::new("n1");
+        for number in 0..3 {
+            let name = format!("n1-cni-pod{number}-eth0");
+            let endpoint = json!({
+                "apiVersion": "projectcalico.org/v3", "kind": "WorkloadEndpoint",
+                "metadata": {
+                    "name": name, "namespace": "default",
+                    "labels": { "role": if number == 0 { "victim" } else { "other" } },
+                },
+                "spec": {
+                    "node": "n1", "orchestrator": "cni", "containerID": format!("pod{number}"),
+                    "endpoint": "eth0", "interfaceName": format!("cali{number}"),
+                    "ipNetworks": [format!("10.65.0.{number}/32")],
+                },
+            });
+            let key = format!("{RESOURCES}/workloadendpoints/default/{name}");
+            inputs.absorb(&key, Some(endpoint.to_string().as_bytes()));
+        }
+        inputs.complete();
+        let mut engine = Engine { inputs, renderer: Renderer::new(Settings::default()) };
+        engine.flush();
+        engine
+    }
+
+    fn take(&mut self, key: &str, value: Option<&[u8]>) -> &Intent {
+        self.inputs.absorb(key, value);
+        self.flush();
+        self.inputs.policy()
+    }
+
+    fn flush(&mut self) {
+        let dirty = self.inputs.flush_policy();
+        let around = self.inputs.surroundings();
+        let change = self.renderer.update(self.inputs.policy(), &dirty, &around);
+        self.renderer.committed(change);
+        let _ = (self.inputs.routes(), self.inputs.settings(), self.inputs.census());
+        let _ = (self.inputs.twins(), self.inputs.disputes(), self.inputs.impostors());
+    }
+}
+
+/// Every corruption of a sample, one after the other in the place of the good one.
+fn spoil_in_place(sample: &Sample, faults: &mut Vec<String>) -> (usize, usize) {
+    let mut engine = Engine::new();
+    let before = engine.inputs.policy().clone();
+    let good = sample.value.to_string();
+    let with_good = engine.take(&sample.key, Some(good.as_bytes())).clone();
+    assert!(engine.inputs.quarantined().is_empty(), "{:?}", engine.inputs.quarantined());
+    let (mut n_all, mut n_named) = (0, 0);
+    for bad in spoilt(sample, (0, stride(12))) {
+        n_all += 1;
+        engine.take(&bad.key, Some(&bad.bytes));
+        let invalid = problems(&bad.key, &bad.bytes);
+        match engine.inputs.quarantined().get(&bad.key) {
+            // What is good by the rules of writes may still have no meaning.
+            Some(words) if words.iter().all(|it| it.contains(": ") || invalid.contains(it)) => {
+                n_named += 1;
+            }
+            Some(words) => faults.push(format!("{} does not say where: {words:?}", bad.what)),
+            None if invalid.is_empty() || !is_used(sample) => {}
+            None => faults.push(format!("{} is not named: {invalid:?}", bad.what)),
+        }
+        if *engine.take(&sample.key, Some(good.as_bytes())) != with_good {
+            faults.push(format!("{} leaves something behind", bad.what));
+            break;
+        }
+    }
+    if *engine.take(&sample.key, None) != before || !engine.inputs.quarantined().is_empty() {
+        faults.push(format!("{} leaves something behind", sample.name));
+    }
+    (n_all, n_named)
+}
+
+/// Whether the agent acts on it by the rules of writes. Settings have their own, which name what
+/// is wrong when they are in force; of the others it only asks that they can be read.
+pub(crate) fn is_used(sample: &Sample) -> bool {
+    let unused = [
+        "settings",
+        "BGP filter",
+        "BGP peer",
+        "node status",
+        "cluster",
+        "settings of addresses",
+        "reservation",
+        "controllers",
+        "migration",
+    ];
+    !unused.contains(&sample.name)
+}
+
+/// One in so many is tried; all of them where that is asked for.
+pub(crate) fn stride(usual: usize) -> usize {
+    if std::env::var_os("MARGAY_SPOIL_ALL").is_some() { 1 } else { usual }
+}
+
+#[test]
+fn the_engine_bears_every_field_of_every_kind_spoilt() {
+    let mut faults = Vec::new();
+    let mut total = (0, 0);
+    for sample in samples::all() {
+        let counts = spoil_in_place(&sample, &mut faults);
+        total = (total.0 + counts.0, total.1 + counts.1);
+    }
+    eprintln!("{} spoilt, {} of them put aside", total.0, total.1);
+    assert!(total.0 > 1000 && total.1 * 2 > total.0, "{total:?}");
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}

@@ -1,0 +1,255 @@
+//! The same with an agent that runs, and fifty endpoints whose labels and policies keep changing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use kernel::Netns;
+use model::selector::Selector;
+use serde_json::{Value, json};
+use store::{Op, Store, Txn, etcd};
+
+use super::{RESOURCES, is_used, stride};
+use crate::etcd::ENDPOINT;
+use crate::node::{Node, may_run};
+use crate::outage::status;
+use crate::samples::{self, Sample, problems};
+use crate::spoil::{Spoilt, numbered, spoilt};
+
+const N_ENDPOINTS: usize = 50;
+/// So many objects are put into the datastore at once.
+const BATCH: usize = 400;
+/// etcd takes no more in one transaction.
+const OPS_MAX: usize = 100;
+const BYTES_MAX: usize = 1 << 20;
+/// On a busy machine things take their time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A node whose endpoints change all the time.
+struct Busy {
+    node: Node,
+    store: Store,
+    /// The endpoints as they are stored, by key.
+    endpoints: Vec<(String, Value)>,
+    addresses: Vec<String>,
+    round: usize,
+    process: u64,
+    n_put: usize,
+}
+
+type Blocks = BTreeMap<String, Vec<String>>;
+
+impl Busy {
+    fn new(mut node: Node) -> Busy {
+        node.start_agent_with(&["--join-every", "0"]);
+        let mut addresses = Vec::new();
+        let all: Vec<usize> = (0..N_ENDPOINTS).collect();
+        for some in all.chunks(10) {
+            let calls: Vec<_> =
+                some.iter().map(|it| node.call("ADD", &format!("pod{it}"), *it, "")).collect();
+            for call in calls {
+                let done = call.wait_with_output().unwrap();
+                assert!(done.status.success(), "{done:?}");
+                let answer: Value = serde_json::from_slice(&done.stdout).unwrap();
+                addresses.push(crate::outage::address(&answer));
+            }
+        }
+        let store = open(&node);
+        let prefix = format!("{RESOURCES}/workloadendpoints/");
+        let stored = store.list(&prefix).unwrap().entries;
+        let read = |bytes: &[u8]| serde_json::from_slice(bytes).unwrap();
+        let endpoints: Vec<(String, Value)> =
+            stored.iter().map(|it| (it.key.clone(), read(&it.value))).collect();
+        assert_eq!(endpoints.len(), N_ENDPOINTS);
+        let process = status(&node)["pid"].as_u64().unwrap();
+        Busy { node, store, endpoints, addresses, round: 0, process, n_put: 0 }
+    }
+
+    /// Puts values straight into the datastore; none removes the key.
+    fn put(&self, values: Vec<(String, Option<Vec<u8>>)>) {
+        let (mut ops, mut n_bytes) = (Vec::new(), 0);
+        for (key, value) in values {
+            n_bytes += value.as_ref().map_or(0, Vec::len);
+            ops.push(match value {
+                Some(value) => Op::Put { key, value },
+                None => Op::Delete { key },
+            });
+            if ops.len() == OPS_MAX || n_bytes > BYTES_MAX {
+                self.store
+                    .commit(Txn { compares: Vec::new(), ops: std::mem::take(&mut ops) })
+                    .unwrap();
+                n_bytes = 0;
+            }
+        }
+        self.store.commit(Txn { compares: Vec::new(), ops }).unwrap();
+    }
+
+    /// Gives every endpoint another label, and a policy that lets in only who has it.
+    fn change(&mut self, round: usize) {
+        let mut values = Vec::new();
+        for (number, (key, endpoint)) in self.endpoints.iter_mut().enumerate() {
+            let role = if number == 0 { "victim" } else { "other" };
+            endpoint["metadata"]["labels"]["round"] = json!(format!("r{round}"));
+            endpoint["metadata"]["labels"]["role"] = json!(role);
+            values.push((key.clone(), Some(endpoint.to_string().into_bytes())));
+        }
+        let rule = json!({
+            "action": "Allow", "protocol": "TCP", "destination": { "ports": [round + 1] },
+            "source": { "selector": format!("round == 'r{round}'") },
+        });
+        let policy = json!({
+            "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkPolicy",
+            "metadata": { "name": "default.probe", "uid": "f81d4fae-7dec-11d0-a765-00a0c91e6bf6" },
+            "spec": {
+                "tier": "default", "order": 1, "selector": "has(round)", "types": ["Ingress"],
+                "ingress": [rule],
+            },
+        });
+        let key = format!("{RESOURCES}/globalnetworkpolicies/default.probe");
+        values.push((key, Some(policy.to_string().into_bytes())));
+        self.put(values);
+    }
+
+    /// Every endpoint changes, and the kernel follows; the agent is the one it was.
+    fn goes_on(&mut self, round: usize, when: &str) -> Blocks {
+        self.change(round);
+        let (new, old) = (set_of(round), set_of(self.round));
+        let began = Instant::now();
+        let blocks = loop {
+            let blocks = self.ruleset();
+            let mut sets = blocks.iter().filter(|(name, _)| name.contains(&new));
+            let has_all = |it: &Vec<String>| self.addresses.iter().all(|own| it.contains(own));
+            let is_old = |name: &String| round != self.round && name.contains(&old);
+            if sets.any(|(_, it)| has_all(it)) && !blocks.keys().any(is_old) {
+                break blocks;
+            }
+            let said = || status(&self.node);
+            assert!(began.elapsed() < PATIENCE, "{when}: stands still: {}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        self.round = round;
+        let log = std::fs::read_to_string(self.node.path("log")).unwrap();
+        assert!(!log.contains("panicked"), "{when}: {log}");
+        let poison = std::fs::read_to_string(self.node.path("state/poison.json"));
+        assert!(poison.as_ref().map_or(true, |it| it == "{}"), "{when}: {poison:?}");
+        let process = status(&self.node)["pid"].as_u64().unwrap();
+        assert_eq!(process, self.process, "{when}: another process serves");
+        blocks
+    }
+
+    /// The chains, sets and maps of all tables: each with its lines, or its elements in order.
+    fn ruleset(&self) -> Blocks {
+        let listed = self.node.inside("host", "nft", &["-s", "list", "ruleset"]).output().unwrap();
+        assert!(listed.status.success(), "{listed:?}");
+        let text = String::from_utf8(listed.stdout).unwrap();
+        let (mut blocks, mut table, mut block) = (Blocks::new(), String::new(), String::new());
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("table ") {
+                table = name.trim_end_matches(" {").to_owned();
+            } else if let Some(name) =
+                line.strip_prefix('\t').filter(|it| it.ends_with('{') && !it.starts_with('\t'))
+            {
+                block = format!("{table} {}", name.trim_end_matches(" {"));
+                blocks.insert(block.clone(), Vec::new());
+            } else if let Some(lines) = blocks.get_mut(&block) {
+                let is_chain = block.contains(" chain ");
+                match is_chain {
+                    true => lines.push(line.trim().to_owned()),
+                    false => lines.extend(
+                        line.split([',', '{', '}', '='])
+                            .map(|it| it.trim().to_owned())
+                            .filter(|it| !it.is_empty()),
+                    ),
+                }
+            }
+        }
+        for (name, lines) in &mut blocks {
+            if !name.contains(" chain ") {
+                lines.sort();
+            }
+        }
+        blocks
+    }
+
+    /// Puts objects that cannot be used beside everything else, and takes them away again.
+    fn bear(&mut self, batch: &[(Sample, Spoilt)], before: &Blocks) {
+        let about = format!("{} to {}", batch[0].1.what, batch[batch.len() - 1].1.what);
+        let values = batch.iter().map(|(_, it)| (it.key.clone(), Some(it.bytes.clone())));
+        self.put(values.collect());
+        self.goes_on(self.round + 1, &about);
+        let findings = status(&self.node)["findings"].clone();
+        let told: Vec<&str> =
+            findings.as_array().unwrap().iter().map(|it| it["problem"].as_str().unwrap()).collect();
+        for (sample, bad) in batch {
+            let invalid = problems(&bad.key, &bad.bytes);
+            let start = format!("{} is not used: ", bad.key);
+            let line = told.iter().find_map(|it| it.strip_prefix(&start));
+            let is_named = line.is_some_and(|line| invalid.iter().any(|it| line.contains(it)));
+            assert!(invalid.is_empty() || !is_used(sample) || is_named, "{}: {line:?}", bad.what);
+        }
+        let values = batch.iter().map(|(_, it)| (it.key.clone(), None));
+        self.put(values.collect());
+        self.goes_on(self.round + 1, "after their removal");
+        let mut now = self.goes_on(0, "after their removal");
+        let began = Instant::now();
+        while now != *before {
+            let is_other = |(name, it): &(&String, &Vec<String>)| before.get(*name) != Some(it);
+            let more: Vec<_> = now.iter().filter(is_other).collect();
+            let less: Vec<_> = before.keys().filter(|name| !now.contains_key(*name)).collect();
+            assert!(began.elapsed() < PATIENCE, "{about}: {more:#?} are left, {less:#?} gone");
+            std::thread::sleep(Duration::from_millis(20));
+            now = self.ruleset();
+        }
+    }
+}
+
+/// The set of the kernel with the addresses of everybody who has the label of a round.
+fn set_of(round: usize) -> String {
+    let selector: Selector = format!("round == 'r{round}'").parse().unwrap();
+    selector.unique_id().replace(':', ".")
+}
+
+fn open(node: &Node) -> Store {
+    if node.etcd.is_none() {
+        return node.store();
+    }
+    let host = Netns::open(node.netns("host")).unwrap();
+    let config = etcd::Config { endpoints: vec![ENDPOINT.to_owned()], ..etcd::Config::default() };
+    let opened = host.enter(|| {
+        let store = Store::Etcd(etcd::Store::new(config).unwrap());
+        // Its connections are made by a thread that the first call starts.
+        store.get("/calico/none").unwrap();
+        store
+    });
+    opened.unwrap()
+}
+
+fn bears_everything(node: Node, first: usize) {
+    let mut busy = Busy::new(node);
+    let before = busy.goes_on(0, "at the start");
+    let mut batch = Vec::new();
+    for sample in samples::all() {
+        for bad in spoilt(&sample, (first, stride(24))) {
+            busy.n_put += 1;
+            batch.push((sample.clone(), numbered(&bad, busy.n_put)));
+            if batch.len() == BATCH {
+                busy.bear(&std::mem::take(&mut batch), &before);
+            }
+        }
+    }
+    busy.bear(&batch, &before);
+    eprintln!("{} objects", busy.n_put);
+}
+
+#[test]
+fn incident_0_every_spoilt_field_stops_nothing_in_sqlite() {
+    if may_run() {
+        bears_everything(Node::new(N_ENDPOINTS), 1);
+    }
+}
+
+#[test]
+fn incident_0_every_spoilt_field_stops_nothing_in_etcd() {
+    if let Some(node) = Node::with_etcd(N_ENDPOINTS) {
+        bears_everything(node, 2);
+    }
+}
