@@ -29,6 +29,9 @@ const SETTLE_MAX: Duration = Duration::from_millis(500);
 /// How long the tables of others must be quiet before they are looked at.
 const FOREIGN_SETTLE: Duration = Duration::from_millis(300);
 
+/// How often our tables are read back, if others have changed the ruleset.
+const AUDIT: Duration = Duration::from_secs(60);
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// So many changes of the datastore are taken before the kernel is brought up to date.
@@ -93,6 +96,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     }
     follow_routes(&node)?;
     follow_filter(&node)?;
+    audit_filter(&node)?;
     drops::start(&node)?;
     let follower = Arc::clone(&node);
     let (tell, told) = std::sync::mpsc::channel();
@@ -279,6 +283,19 @@ fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
                     changed = None;
                 }
             }
+        }
+    })?;
+    Ok(())
+}
+
+/// Finds changes of our tables that no event told of.
+fn audit_filter(node: &Arc<Node>) -> Result<(), Error> {
+    let mut nft = Nft::in_netns(&node.here)?;
+    let node = Arc::clone(node);
+    std::thread::Builder::new().name("audit".into()).spawn(move || {
+        loop {
+            std::thread::sleep(AUDIT);
+            node.audit_filter(&mut nft);
         }
     })?;
     Ok(())

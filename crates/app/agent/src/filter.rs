@@ -4,8 +4,14 @@
 //! What the table should hold is computed by `policy::render`; here it meets the kernel, which
 //! takes a change in one transaction or not at all.
 
+pub(crate) mod audit;
+mod commit;
+mod isolate;
+mod netfilter;
 mod partly;
 pub(crate) mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,11 +21,13 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
 use intent::InSync;
-use kernel::nft::{Batch, Nft, Table, TableFamily, TableId};
-use kernel::{Error, Netns, Result};
+use kernel::nft::{Nft, Table, TableFamily, TableId};
+use kernel::{Netns, Remedy, Result};
 use policy::intent::{Dirty, Intent};
-use policy::render::{Change, Refused, Renderer, Settings, Step, Surroundings};
+use policy::render::{Refusal, Refused, Renderer, Settings, Surroundings};
 
+use commit::{PATIENT, Setback};
+use netfilter::Netfilter;
 pub(crate) use partly::Absent;
 
 pub(crate) use host::marks::TABLE;
@@ -35,8 +43,8 @@ const OWN_MAX: usize = 1024;
 
 /// The kernel's side of the filter.
 #[derive(Debug)]
-pub(crate) struct FilterTable {
-    nft: Nft,
+pub(crate) struct FilterTable<K = Nft> {
+    kernel: K,
     settings: Settings,
     /// What the kernel holds; none if it has to be installed.
     installed: Option<Renderer>,
@@ -46,6 +54,13 @@ pub(crate) struct FilterTable {
     refused_at: Option<Instant>,
     /// The generations of the ruleset that our last transactions made.
     own: VecDeque<u32>,
+    /// The generation in which our tables are known to be what we made them; none if they were not
+    /// read since they were installed, or others have changed the ruleset since.
+    vouched: Option<u32>,
+    /// How many transactions were committed.
+    n_commits: u64,
+    /// Whether what is owed is to be tried with the next change, because nothing was carried out.
+    is_owing: bool,
     /// Whether somebody else changed or removed our tables.
     is_lost: bool,
     is_repaired: bool,
@@ -65,18 +80,26 @@ pub(crate) struct Wanted<'a> {
 impl FilterTable {
     /// For a namespace.
     pub(crate) fn new(netns: &Netns, settings: Settings) -> Result<Self> {
-        let nft = Nft::in_netns(netns)?;
-        Ok(Self {
-            nft,
+        Ok(Self::over(Nft::in_netns(netns)?, settings))
+    }
+}
+
+impl<K: Netfilter> FilterTable<K> {
+    fn over(kernel: K, settings: Settings) -> Self {
+        Self {
+            kernel,
             settings,
             installed: None,
             refused: BTreeMap::new(),
             refused_at: None,
             own: VecDeque::new(),
+            vouched: None,
+            n_commits: 0,
+            is_owing: false,
             is_lost: false,
             is_repaired: false,
             had_gap: false,
-        })
+        }
     }
 
     /// Takes other settings: everything is installed anew.
@@ -104,7 +127,7 @@ impl FilterTable {
     pub(crate) fn count(&mut self) -> usize {
         match &self.installed {
             Some(installed) => installed.n_interfaces(),
-            None => partly::n_interfaces(&mut self.nft).unwrap_or(0),
+            None => partly::n_interfaces(&mut self.kernel).unwrap_or(0),
         }
     }
 
@@ -126,7 +149,7 @@ impl FilterTable {
 
     /// Whether our tables are there; who cannot look does not say that they are gone.
     fn stands(&mut self) -> bool {
-        let present = self.nft.tables();
+        let present = self.kernel.tables();
         present.map_or(true, |present| tables().iter().all(|ours| present.contains(ours)))
     }
 
@@ -137,10 +160,10 @@ impl FilterTable {
         }
         let mut faults = Vec::new();
         let [inet, _] = tables();
-        let sets = self.nft.sets(&inet.id)?;
+        let sets = self.kernel.sets(&inet.id)?;
         for (name, key) in policy::render::places(interface, addresses) {
             let is_there = match sets.iter().find(|set| set.name == name) {
-                Some(set) => self.nft.elements(&inet.id, set)?.iter().any(|it| it.key == key),
+                Some(set) => self.kernel.elements(&inet.id, set)?.iter().any(|it| it.key == key),
                 None => false,
             };
             if !is_there {
@@ -153,17 +176,28 @@ impl FilterTable {
     /// Makes the kernel's filter the wanted one, at one moment. Something that the kernel
     /// refuses is left out, and stands as before; everything else is carried out.
     pub(crate) fn apply(&mut self, _: InSync, wanted: Wanted<'_>) -> Result<()> {
-        // Whatever comes of the transaction, the old picture is not trusted any more.
+        // Unless it is known what came of the transaction, the old picture is not trusted any more.
         let Some(mut renderer) = self.installed.take() else { return self.install(wanted) };
         let dirty = self.due(&renderer, wanted.dirty);
-        let change = renderer.update(wanted.intent, &dirty, wanted.around);
-        self.note(&dirty, &change);
-        match self.take(&change.steps) {
-            Ok(()) => renderer.committed(change),
-            Err(Error::Rejected(_)) => {
-                self.isolate(&mut renderer, &Wanted { dirty: &dirty, ..wanted })?
+        let wanted = Wanted { dirty: &dirty, ..wanted };
+        let mut done = self.carry_out(&mut renderer, &wanted, PATIENT);
+        if let Err(Setback::Refused(error)) = &done {
+            // Something is there that should not be, or the other way: others may have changed it.
+            if error.remedy() == Remedy::Resync && self.has_drifted(&renderer, &wanted) {
+                self.is_lost = true;
+                return self.install(wanted);
             }
-            Err(error) => return Err(error),
+            done = self.isolate(&mut renderer, &wanted, true);
+        }
+        match done {
+            Ok(()) => {}
+            Err(Setback::Refused(error)) => {
+                renderer.refused(&dirty);
+                self.is_owing = true;
+                self.installed = Some(renderer);
+                return Err(error);
+            }
+            Err(Setback::Lost(error)) => return Err(error),
         }
         self.installed = Some(renderer);
         Ok(())
@@ -173,68 +207,51 @@ impl FilterTable {
         let mut renderer = Renderer::new(self.settings.clone());
         self.refused.clear();
         let _turn = turn();
-        let present = self.nft.tables()?;
-        let change = renderer.replace(wanted.intent, wanted.around, &present);
-        self.note(&Dirty::default(), &change);
-        match self.take(&change.steps) {
+        let present = self.ask(K::tables)?;
+        let mut change = renderer.replace(wanted.intent, wanted.around, &present);
+        let limits = std::mem::take(&mut change.refused);
+        match self.take(&change.steps, PATIENT) {
             Ok(()) => renderer.committed(change),
-            Err(Error::Rejected(_)) => {
-                let present = self.nft.tables()?;
-                let bare = renderer.replace(&Intent::default(), wanted.around, &present);
-                self.take(&bare.steps)?;
-                renderer.committed(bare);
-                let everything = wanted.intent.everything();
-                self.isolate(&mut renderer, &Wanted { dirty: &everything, ..wanted })?;
-            }
-            Err(error) => return Err(error),
+            Err((_, Setback::Refused(_))) => self.install_in_pieces(&mut renderer, &wanted)?,
+            Err((_, lost)) => return Err(lost.into()),
         }
         let [inet, _] = tables();
         self.had_gap |= self.is_lost || !present.iter().any(|it| it.id == inet.id);
+        self.settled(&Dirty::default(), limits);
+        self.is_owing = false;
+        self.vouched = None;
         self.is_repaired |= std::mem::take(&mut self.is_lost);
         self.installed = Some(renderer);
-        Ok(())
-    }
-
-    /// Carries out what is dirty piece by piece, without the ones that the kernel refuses.
-    fn isolate(&mut self, renderer: &mut Renderer, wanted: &Wanted<'_>) -> Result<()> {
-        for piece in renderer.pieces(wanted.dirty) {
-            let change = renderer.update(wanted.intent, &piece, wanted.around);
-            match self.take(&change.steps) {
-                Ok(()) => renderer.committed(change),
-                Err(Error::Rejected(failures)) => {
-                    let why = failures.first().map(ToString::to_string).unwrap_or_default();
-                    let why = format!("the kernel refuses it: {why}");
-                    self.refused.extend(object_of(&piece).map(|object| (object, why)));
-                    self.refused_at = Some(Instant::now());
-                    renderer.refused(&piece);
-                }
-                Err(error) => return Err(error),
-            }
-        }
         Ok(())
     }
 
     /// What is to be carried out: with what was refused before, once in a while.
     fn due(&mut self, renderer: &Renderer, dirty: &Dirty) -> Dirty {
         let mut dirty = dirty.clone();
-        if self.refused_at.is_some_and(|at| at.elapsed() >= RETRY_PAUSE) {
+        if self.is_due() {
             self.refused_at = None;
-            self.refused.clear();
+            self.is_owing = false;
             dirty.join(renderer.debts());
         }
         dirty
     }
 
-    /// Takes note of what cannot be carried out.
-    fn note(&mut self, dirty: &Dirty, change: &Change) {
-        for key in &dirty.workloads {
-            self.refused.remove(&Refused::Workload(key.clone()));
+    /// Whether something that was not carried out is to be tried again by now.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_owing || self.refused_at.is_some_and(|at| at.elapsed() >= RETRY_PAUSE)
+    }
+
+    fn try_later(&mut self) {
+        self.refused_at = Some(Instant::now());
+    }
+
+    /// Takes note of what was carried out, and of what cannot be.
+    fn settled(&mut self, dirty: &Dirty, limits: Vec<Refusal>) {
+        for object in objects(dirty).chain([Refused::Surroundings]) {
+            self.refused.remove(&object);
         }
-        for key in &dirty.hosts {
-            self.refused.remove(&Refused::Host(key.clone()));
-        }
-        for refusal in &change.refused {
-            self.refused.insert(refusal.object.clone(), refusal.limit.to_string());
+        for Refusal { object, limit } in limits {
+            self.refused.insert(object, limit.to_string());
         }
     }
 
@@ -245,55 +262,27 @@ impl FilterTable {
         let renderer = Renderer::new(self.settings.clone());
         if self.stands() {
             let ruleset = renderer.whole(wanted.intent, wanted.around);
-            let steps = partly::complete(&ruleset, &partly::read(&mut self.nft)?, absent);
-            steps.iter().try_for_each(|batch| self.commit(batch))?;
+            let steps = partly::complete(&ruleset, &self.ask(partly::read)?, absent);
+            steps.iter().try_for_each(|batch| self.commit(batch, PATIENT))?;
         } else {
             let _turn = turn();
-            let present = self.nft.tables()?;
+            let present = self.ask(K::tables)?;
             let change = renderer.replace(wanted.intent, wanted.around, &present);
-            self.take(&change.steps)?;
+            self.take(&change.steps, PATIENT).map_err(|(_, setback)| setback)?;
         }
         self.is_repaired |= std::mem::take(&mut self.is_lost);
         Ok(())
     }
-
-    fn take(&mut self, steps: &[Step]) -> Result<()> {
-        for step in steps {
-            if step.waits {
-                kernel::nft::await_packets();
-            }
-            self.commit(&step.batch)?;
-        }
-        Ok(())
-    }
-
-    fn commit(&mut self, batch: &Batch) -> Result<()> {
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let before = self.nft.generation()?;
-        self.nft.commit(batch)?;
-        let after = self.nft.generation()?;
-        // If others came in between, nobody can say which one is ours: it counts as theirs, and
-        // the tables are installed once more.
-        if after == before.wrapping_add(1) {
-            if self.own.len() >= OWN_MAX {
-                self.own.pop_front();
-            }
-            self.own.push_back(after);
-        }
-        Ok(())
-    }
 }
 
-/// What a piece is about.
-fn object_of(piece: &Dirty) -> Option<Refused> {
-    let workloads = piece.workloads.iter().map(|it| Refused::Workload(it.clone()));
-    let hosts = piece.hosts.iter().map(|it| Refused::Host(it.clone()));
-    let policies = piece.policies.iter().map(|it| Refused::Policy(it.clone()));
-    let profiles = piece.profiles.iter().map(|it| Refused::Profile(it.clone()));
-    let sets = piece.sets.keys().map(|it| Refused::Set(it.clone()));
-    workloads.chain(hosts).chain(policies).chain(profiles).chain(sets).next()
+/// The objects that are dirty.
+fn objects(dirty: &Dirty) -> impl Iterator<Item = Refused> {
+    let workloads = dirty.workloads.iter().map(|it| Refused::Workload(it.clone()));
+    let hosts = dirty.hosts.iter().map(|it| Refused::Host(it.clone()));
+    let policies = dirty.policies.iter().map(|it| Refused::Policy(it.clone()));
+    let profiles = dirty.profiles.iter().map(|it| Refused::Profile(it.clone()));
+    let sets = dirty.sets.keys().map(|it| Refused::Set(it.clone()));
+    workloads.chain(hosts).chain(policies).chain(profiles).chain(sets)
 }
 
 /// Held by whoever replaces the tables of this network namespace: a plugin that acts alone beside

@@ -35,6 +35,7 @@ pub(crate) fn start(node: &Arc<Node>, addresses: &[Cidr], mut looks: Looks) -> i
             serve::settle_tickets(&node);
             node.keep_forwarding();
             node.keep_settings();
+            node.catch_up();
             node.look_at_disk();
             if node.is_steady(REST) {
                 let before = node.journal.matching(|record| record.phase.is_leaving());

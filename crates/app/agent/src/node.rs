@@ -25,6 +25,7 @@ use store::realised::Realised;
 
 use crate::drops::Drops;
 use crate::endpoint_status::{EndpointStatus, InForce};
+use crate::filter::audit::{self, Audit};
 use crate::filter::{self, Absent, FilterTable, Wanted};
 use crate::finding::Finding;
 use crate::foreign;
@@ -45,6 +46,8 @@ use crate::wire;
 
 /// So many objects may break the engine of a plugin that acts alone before it gives up.
 const GRIEF_MAX: usize = 8;
+/// How often our tables are read if they are changed meanwhile.
+const AUDITS_MAX: usize = 3;
 /// How long a change of the kernel waits for an engine that is built anew.
 const REBUILD_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -373,6 +376,17 @@ impl Node {
         result
     }
 
+    /// Tries again what the kernel did not take, though nothing has changed since.
+    pub(crate) fn catch_up(&self) {
+        let mut dataplane = self.dataplane();
+        let is_due = dataplane.filter.is_due();
+        dataplane.changed.filter |= is_due;
+        drop(dataplane);
+        if is_due || self.health.vitals().kernel_problem.is_some() {
+            self.flush_or_say();
+        }
+    }
+
     /// Links or routes have changed. Whether ours have to be compared again: somebody else may have
     /// touched them, or what stood in the way of one may be gone.
     pub(crate) fn doubts_routes(&self, events: &[kernel::Event]) -> bool {
@@ -408,6 +422,31 @@ impl Node {
         let mut dataplane = self.dataplane();
         dataplane.filter.doubt(is_sure);
         dataplane.changed.filter = true;
+    }
+
+    /// Reads our tables of the packet filter back, unless nobody else can have changed them; what is
+    /// not as it was made is installed anew.
+    pub(crate) fn audit_filter(&self, nft: &mut Nft) {
+        for _ in 0..AUDITS_MAX {
+            if self.dataplane().filter.is_vouched() {
+                return;
+            }
+            let Ok(dump) = audit::read(nft) else { return };
+            let mut dataplane = self.dataplane();
+            let dataplane = &mut *dataplane;
+            match dataplane.filter.audit(dataplane.inputs.policy(), &dump) {
+                Ok(Audit::Moved) => {}
+                Ok(Audit::Same) | Err(_) => return,
+                Ok(Audit::Drift(words)) => {
+                    let text = format!("the packet filter is not as it was made: {words}");
+                    self.events.note("drift", &text);
+                    dataplane.filter.doubt(true);
+                    dataplane.changed.filter = true;
+                    break;
+                }
+            }
+        }
+        self.flush_or_say();
     }
 
     /// Looks at what other programs' tables drop: at these, or at all.

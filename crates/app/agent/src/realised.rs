@@ -115,7 +115,7 @@ pub(crate) fn key_of(object: &Refused) -> String {
             key.unwrap_or_else(|| object.to_string())
         }
         Refused::Profile(name) => resource_key(Kind::Profile, "", name),
-        Refused::Set(_) => object.to_string(),
+        Refused::Set(_) | Refused::Surroundings => object.to_string(),
     }
 }
 

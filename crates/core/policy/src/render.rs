@@ -8,6 +8,7 @@
 //! map to the chains of its endpoint (`program`), and come back from there if they are allowed. An
 //! interface that is in no map is closed.
 
+mod audit;
 mod base;
 mod chain;
 mod clause;
@@ -18,6 +19,7 @@ mod members;
 mod name;
 mod plan;
 mod program;
+mod replace;
 mod ruleset;
 mod settings;
 mod state;
@@ -30,18 +32,20 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
-use nft::{Batch, Table, TableFamily};
+use nft::Batch;
 
 use crate::input::{Key, PolicyId};
-use crate::intent::{Dirty, Intent, SetChange, Workload};
+use crate::intent::{Directions, Dirty, Intent, SetChange};
 use crate::set::SetId;
 
 use draft::Draft;
-use plan::{Fill, In, Plan, SetPlan, Sink, Transaction};
-use state::{Body, Kind, Object, SetUse, State, chains_of};
+use plan::{Fill, In, Plan, SetPlan, Transaction};
+use state::{Body, Kind, Litter, Object, SetUse, State, chains_of};
 use workload::Placed;
 
+pub use replace::Standing;
 pub use ruleset::{DISPATCH, Filled, Ruleset, places};
 pub use settings::{
     Counters, DenyAction, EndpointToHost, Failsafe, Listeners, Rate, ServiceLoops, Settings,
@@ -75,6 +79,12 @@ pub struct Change {
     waiting: Option<BTreeSet<(String, Key)>>,
     surroundings: Option<Surroundings>,
     done: Dirty,
+    policies: BTreeMap<PolicyId, Option<Arc<Directions>>>,
+    profiles: BTreeMap<String, Option<Arc<Directions>>>,
+    /// What is there after the first part, and nothing leads to yet.
+    fresh: Litter,
+    /// What is there until the last part, and nothing leads to any more.
+    gone: Litter,
 }
 
 /// A transaction of several.
@@ -84,16 +94,18 @@ pub struct Step {
     pub batch: Batch,
     /// Whether no packet may be under way any more that has met what stood before the last one.
     pub waits: bool,
+    part: Part,
 }
 
-impl Step {
-    fn new(batch: Batch) -> Self {
-        Self { batch, waits: false }
-    }
-
-    fn waiting(self) -> Self {
-        Self { waits: true, ..self }
-    }
+/// What a transaction of several is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// It makes what nothing leads to yet.
+    Prepare,
+    /// It brings what is wanted into force.
+    Switch,
+    /// It removes what nothing leads to any more.
+    Tidy,
 }
 
 /// Something that nftables cannot hold.
@@ -118,6 +130,8 @@ pub enum Refused {
     Profile(String),
     /// An IP set.
     Set(SetId),
+    /// Pools, services and interfaces of this host.
+    Surroundings,
 }
 
 /// What is exceeded.
@@ -137,6 +151,7 @@ impl fmt::Display for Refused {
             Self::Policy(id) => write!(f, "{id}"),
             Self::Profile(name) => write!(f, "profile {name}"),
             Self::Set(id) => write!(f, "IP set {id}"),
+            Self::Surroundings => f.write_str("the pools, services and interfaces of this node"),
         }
     }
 }
@@ -172,92 +187,10 @@ impl Renderer {
         self.drafted(intent, &whole(intent), surroundings, true).0
     }
 
-    /// Everything anew where something stands under our names already, as `present` tells of all
-    /// tables: without a moment in which nothing is in force, or half of it.
-    ///
-    /// A table that is emptied and filled in one transaction lets packets through that are in it at
-    /// that moment, so another one is in force until it is done.
-    pub fn replace(
-        &self,
-        intent: &Intent,
-        surroundings: &Surroundings,
-        present: &[Table],
-    ) -> Change {
-        let (mut change, plan) = self.drafted(intent, &whole(intent), surroundings, true);
-        let meanwhile = self.meanwhile();
-        let standing = |name: &str| {
-            let is_ours = |it: &&Table| it.id.name == name && it.id.family == TableFamily::Inet;
-            present.iter().find(is_ours).map(|table| !table.is_dormant)
-        };
-        let step = |name: &str, fill: &dyn Fn(&mut Transaction)| {
-            let mut transaction = Transaction::new(name);
-            transaction.is_silent = true;
-            fill(&mut transaction);
-            Step::new(transaction.batch)
-        };
-        let silenced = |name: &str| step(name, &|it| it.silence(true));
-        // A table that sees packets is complete, whenever this comes to an end.
-        let filled = |name: &str| {
-            let first = step(name, &|it| {
-                it.reset();
-                plan.prepare(intent, it);
-            });
-            let second = step(name, &|it| plan.switch(intent, it));
-            [first, second, step(name, &|it| it.silence(false))]
-        };
-        change.steps.clear();
-        let own = self.settings.table.as_str();
-        match (standing(own), standing(&meanwhile)) {
-            (Some(true), other) => {
-                change.steps.extend(other.map(|_| silenced(&meanwhile)));
-                let [first, second, third] = filled(&meanwhile);
-                let first = if other.is_some() { first.waiting() } else { first };
-                change.steps.extend([first, second, third]);
-                change.steps.push(silenced(own).waiting());
-                let [first, second, third] = filled(own);
-                change.steps.extend([first.waiting(), second, third]);
-            }
-            // One before us did not come to its end: the other table is in force.
-            (_, Some(_)) => change.steps.extend(filled(own)),
-            // Nothing is in force: what is new waits until everything is. Small and at once.
-            (_, None) if !intent.workloads.is_empty() => {
-                change.steps.push(self.shutter(intent, surroundings));
-                change.steps.extend(filled(own));
-            }
-            (_, None) => {
-                change.steps.extend(filled(own));
-                return change;
-            }
-        }
-        change.steps.push(silenced(&meanwhile).waiting());
-        change.steps.push(step(&meanwhile, &|it| it.remove()).waiting());
-        change
-    }
-
-    /// Lets nothing new through to workloads and from them; what was begun goes on.
-    fn shutter(&self, intent: &Intent, surroundings: &Surroundings) -> Step {
-        let closed = |workload: &Workload| Workload {
-            tiers: Vec::new(),
-            profiles: Vec::new(),
-            ..workload.clone()
-        };
-        let workloads = intent.workloads.iter().map(|(key, it)| (key.clone(), closed(it)));
-        let closed = Intent { workloads: workloads.collect(), ..Intent::default() };
-        let (_, plan) = self.drafted(&closed, &whole(&closed), surroundings, true);
-        let mut transaction = Transaction::new(&self.meanwhile());
-        plan.carry_out(&closed, &mut transaction);
-        Step::new(transaction.batch)
-    }
-
-    /// The name of the tables that are in force while ours are made anew.
-    pub fn meanwhile(&self) -> String {
-        format!("{}-meanwhile", self.settings.table)
-    }
-
-    fn step(&self, fill: impl FnOnce(&mut Transaction)) -> Step {
+    fn step(&self, part: Part, fill: impl FnOnce(&mut Transaction)) -> Step {
         let mut transaction = Transaction::new(&self.settings.table);
         fill(&mut transaction);
-        Step::new(transaction.batch)
+        Step { batch: transaction.batch, waits: false, part }
     }
 
     /// What leads to an intent from the one that stands, where they differ by what is dirty.
@@ -272,10 +205,12 @@ impl Renderer {
         surroundings: &Surroundings,
         is_anew: bool,
     ) -> (Change, Plan) {
-        let nothing = State::default();
-        let base = if is_anew { &nothing } else { &self.state };
-        let mut draft = Draft::new(&self.settings, intent, dirty, base);
-        draft.stale = self.debts.sets.keys().cloned().collect();
+        let (nothing, no_debts) = (State::default(), Dirty::default());
+        let (base, debts) = match is_anew {
+            true => (&nothing, &no_debts),
+            false => (&self.state, &self.debts),
+        };
+        let mut draft = Draft::new(&self.settings, intent, dirty, base, debts);
         let mut change = Change::of(is_anew);
         if is_anew {
             draft.plan.is_anew = true;
@@ -296,14 +231,16 @@ impl Renderer {
         draft.sweep();
         self.members(&mut draft);
         change.done = dirty.clone();
+        change.rules_of(intent);
         change.steps = match is_anew {
-            true => vec![self.step(|it| draft.plan.carry_out(intent, it))],
+            true => vec![self.step(Part::Switch, |it| draft.plan.carry_out(intent, it))],
             false => vec![
-                self.step(|it| draft.plan.prepare(intent, it)),
-                self.step(|it| draft.plan.switch(intent, it)),
-                self.step(|it| draft.plan.tidy(it)),
+                self.step(Part::Prepare, |it| draft.plan.prepare(intent, it)),
+                self.step(Part::Switch, |it| draft.plan.switch(intent, it)),
+                self.step(Part::Tidy, |it| draft.plan.tidy(it)),
             ],
         };
+        (change.fresh, change.gone) = (draft.plan.fresh(), draft.plan.gone.clone());
         change.steps.retain(|step| !step.batch.is_empty());
         for name in draft.objects.keys() {
             if let Some(Body::Chain { sets, .. }) = base.objects.get(name).map(|it| &it.body) {
@@ -371,6 +308,7 @@ impl Renderer {
             self.debts = Dirty::default();
         }
         let state = &mut self.state;
+        state.litter = Litter::default();
         state.kinds.extend(change.kinds);
         for (name, object) in change.objects {
             if let Some(before) = state.objects.remove(&name) {
@@ -396,6 +334,8 @@ impl Renderer {
         for (key, placed) in change.workloads {
             state.place(key, placed);
         }
+        put_all(&mut state.policies, change.policies);
+        put_all(&mut state.profiles, change.profiles);
         if let Some(waiting) = change.waiting {
             state.waiting = waiting;
         }
@@ -403,6 +343,36 @@ impl Renderer {
             state.surroundings = surroundings;
         }
         self.debts.settle(&change.done);
+    }
+
+    /// Of the transactions of a change so many were committed, and the next one was not. Whether
+    /// what is wanted is in force all the same: only what nothing leads to any more is left.
+    pub fn stopped(&mut self, change: Change, n_committed: usize) -> bool {
+        match change.steps.get(n_committed).map(|step| step.part) {
+            Some(Part::Prepare) => false,
+            Some(Part::Switch) => {
+                if n_committed > 0 {
+                    self.state.litter.extend(change.fresh);
+                }
+                false
+            }
+            Some(Part::Tidy) | None => {
+                let gone = change.gone.clone();
+                self.committed(change);
+                self.state.litter = gone;
+                true
+            }
+        }
+    }
+
+    /// Whether nothing stands that should have gone.
+    pub fn is_tidy(&self) -> bool {
+        self.state.litter.is_empty()
+    }
+
+    /// The surroundings that stand.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.state.surroundings
     }
 
     /// The kernel refused what was made from these: it stands as before, and is owed.
@@ -413,6 +383,13 @@ impl Renderer {
         debts.policies.extend(dirty.policies.iter().cloned());
         debts.profiles.extend(dirty.profiles.iter().cloned());
         debts.sets.extend(dirty.sets.keys().map(|id| (id.clone(), SetChange::default())));
+    }
+
+    /// These are to be carried out one after the other: until it is its turn, each policy and
+    /// profile has the rules that stand, so that no other is refused in its place.
+    pub fn hold(&mut self, dirty: &Dirty) {
+        self.debts.policies.extend(dirty.policies.iter().cloned());
+        self.debts.profiles.extend(dirty.profiles.iter().cloned());
     }
 
     /// What was refused and not carried out since: to be tried again as dirty.
@@ -463,6 +440,21 @@ impl Dirty {
 }
 
 impl Change {
+    /// Takes the rules that stand once it is committed.
+    fn rules_of(&mut self, intent: &Intent) {
+        if self.is_anew {
+            let all = intent.policies.iter();
+            self.policies = all.map(|(id, rules)| (id.clone(), Some(rules.clone()))).collect();
+            let all = intent.profiles.iter();
+            self.profiles = all.map(|(name, rules)| (name.clone(), Some(rules.clone()))).collect();
+            return;
+        }
+        let policy = |id: &PolicyId| (id.clone(), intent.policies.get(id).cloned());
+        self.policies = self.done.policies.iter().map(policy).collect();
+        let profile = |name: &String| (name.clone(), intent.profiles.get(name).cloned());
+        self.profiles = self.done.profiles.iter().map(profile).collect();
+    }
+
     fn of(is_anew: bool) -> Self {
         Self {
             steps: Vec::new(),
@@ -476,6 +468,19 @@ impl Change {
             waiting: None,
             surroundings: None,
             done: Dirty::default(),
+            policies: BTreeMap::new(),
+            profiles: BTreeMap::new(),
+            fresh: Litter::default(),
+            gone: Litter::default(),
+        }
+    }
+}
+
+fn put_all<K: Ord, V>(into: &mut BTreeMap<K, V>, changes: BTreeMap<K, Option<V>>) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => drop(into.insert(key, value)),
+            None => drop(into.remove(&key)),
         }
     }
 }

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use kernel::Result;
-use kernel::nft::{
-    Batch, Element, ElementValue, Expression, Key, Nft, TableFamily, TableId, Verdict,
-};
+use kernel::nft::{Batch, Element, ElementValue, Expression, Key, TableFamily, TableId, Verdict};
 use policy::render::{DISPATCH, Filled, Ruleset};
 
+use super::netfilter::Netfilter;
 use super::{TABLE, tables};
 
 /// What is gone: interfaces and addresses that nobody has any more.
@@ -20,7 +19,7 @@ pub(crate) struct Absent {
 }
 
 /// Reads our tables as they stand; of chains only the names.
-pub(super) fn read(nft: &mut Nft) -> Result<Ruleset> {
+pub(super) fn read(nft: &mut impl Netfilter) -> Result<Ruleset> {
     let mut ruleset = Ruleset::default();
     for table in tables() {
         let family = table.id.family;
@@ -33,7 +32,7 @@ pub(super) fn read(nft: &mut Nft) -> Result<Ruleset> {
             let filled = Filled { set, elements, is_of_cluster: false };
             ruleset.sets.insert((family, filled.set.name.clone()), filled);
         }
-        for (_, chain) in nft.chains(Some(&table.id))? {
+        for chain in nft.chains(&table.id)? {
             ruleset.chains.insert((family, chain.name.clone()), (chain, Vec::new()));
         }
     }
@@ -41,7 +40,7 @@ pub(super) fn read(nft: &mut Nft) -> Result<Ruleset> {
 }
 
 /// How many interfaces the kernel's tables know, as they stand.
-pub(super) fn n_interfaces(nft: &mut Nft) -> Result<usize> {
+pub(super) fn n_interfaces(nft: &mut impl Netfilter) -> Result<usize> {
     let [inet, _] = tables();
     let sets = nft.sets(&inet.id)?;
     let mut interfaces = BTreeSet::new();

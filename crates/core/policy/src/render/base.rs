@@ -539,6 +539,13 @@ fn translated(rule: Rule, settings: &Settings, is_ipv4: bool, ports: Option<(u16
 
 /// A workload speaks for its own address only.
 fn neighbours(draft: &mut Draft<'_>) {
+    let (chain, rules) = neighbours_chain(draft.settings);
+    let key = (In::Arp, chain.name.clone());
+    draft.plan.chains.insert(key, ChainPlan { chain, is_new: true, rules });
+}
+
+/// The chain for ARP.
+pub(super) fn neighbours_chain(settings: &Settings) -> (Chain, Vec<Rule>) {
     let rule = |prefix: &String| Rule::new("neighbours").when(IN, prefix.as_bytes());
     let foreign = |prefix| {
         pair(rule(prefix), Source::ARP_SENDER, "source4", true)
@@ -546,8 +553,6 @@ fn neighbours(draft: &mut Draft<'_>) {
             .verdict(Verdict::Drop)
             .comment("ARP for an address that is not the endpoint's")
     };
-    let rules = draft.settings.interface_prefixes.iter().map(foreign).collect();
-    let chain = based("neighbours", Hook::Input, 0);
-    let key = (In::Arp, chain.name.clone());
-    draft.plan.chains.insert(key, ChainPlan { chain, is_new: true, rules });
+    let rules = settings.interface_prefixes.iter().map(foreign).collect();
+    (based("neighbours", Hook::Input, 0), rules)
 }

@@ -54,7 +54,6 @@ enum Logged<'a> {
 
 /// Writes the rules of a chain as the intent has them now.
 pub(super) fn render(draft: &mut Draft<'_>, name: &str, origin: &Arc<Origin>) {
-    let intent = draft.intent;
     let (direction, is_ipv4) = (origin.lane.direction, origin.lane.is_ipv4);
     let mut steps = Vec::new();
     let mut put = |rules: &'_ [crate::Rule], named: &dyn Fn(usize) -> RuleName, logged| {
@@ -72,14 +71,14 @@ pub(super) fn render(draft: &mut Draft<'_>, name: &str, origin: &Arc<Origin>) {
     let may_branch = match &origin.part {
         Part::Tier { name: tier, policies, may_branch, .. } => {
             for policy in policies {
-                let Some(rules) = intent.policies.get(policy) else { continue };
+                let Some(rules) = draft.policy(policy) else { continue };
                 let named = |number| RuleName::policy(direction, policy.clone(), number);
                 put(rules_of(rules, direction), &named, Logged::Policy(tier, policy));
             }
             *may_branch
         }
         Part::Profile(profile) => {
-            if let Some(rules) = intent.profiles.get(profile) {
+            if let Some(rules) = draft.profile(profile) {
                 let named = |number| RuleName::profile(direction, profile.clone(), number);
                 put(rules_of(rules, direction), &named, Logged::Profile(profile));
             }

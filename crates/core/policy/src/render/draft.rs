@@ -7,7 +7,8 @@ use std::sync::Arc;
 use nft::wire::Writer;
 use nft::{Chain, DataType, Element, Key, Rule, Set, TableFamily, TableId, Verdict};
 
-use crate::intent::{Dirty, Intent};
+use crate::input::PolicyId;
+use crate::intent::{Directions, Dirty, Intent};
 use crate::set::SetId;
 
 use super::members::by_address;
@@ -27,8 +28,8 @@ pub(super) struct Draft<'a> {
     pub(super) objects: BTreeMap<String, Option<Object>>,
     pub(super) users: BTreeMap<String, usize>,
     pub(super) kinds: BTreeMap<SetUse, Kind>,
-    /// IP sets whose last change the kernel refused.
-    pub(super) stale: BTreeSet<SetId>,
+    /// What the kernel refused: it stands as before, unless it is dirty.
+    debts: &'a Dirty,
     /// What nobody uses any more, or not yet.
     idle: BTreeSet<String>,
 }
@@ -46,17 +47,18 @@ impl<'a> Draft<'a> {
         intent: &'a Intent,
         dirty: &'a Dirty,
         base: &'a State,
+        debts: &'a Dirty,
     ) -> Self {
         Self {
             settings,
             intent,
             dirty,
             base,
-            plan: Plan::default(),
+            plan: Plan { gone: base.litter.clone(), ..Plan::default() },
             objects: BTreeMap::new(),
             users: BTreeMap::new(),
             kinds: BTreeMap::new(),
-            stale: BTreeSet::new(),
+            debts,
             idle: BTreeSet::new(),
         }
     }
@@ -66,6 +68,25 @@ impl<'a> Draft<'a> {
             Some(changed) => changed.as_ref(),
             None => self.base.objects.get(name),
         }
+    }
+
+    /// The rules of a policy: those that stand, if others were refused.
+    pub(super) fn policy(&self, id: &PolicyId) -> Option<&'a Arc<Directions>> {
+        let is_held = self.debts.policies.contains(id) && !self.dirty.policies.contains(id);
+        let stands = self.base.policies.get(id).filter(|_| is_held);
+        stands.or_else(|| self.intent.policies.get(id))
+    }
+
+    /// The rules of a profile, likewise.
+    pub(super) fn profile(&self, name: &String) -> Option<&'a Arc<Directions>> {
+        let is_held = self.debts.profiles.contains(name) && !self.dirty.profiles.contains(name);
+        let stands = self.base.profiles.get(name).filter(|_| is_held);
+        stands.or_else(|| self.intent.profiles.get(name))
+    }
+
+    /// Whether the last change of an IP set was refused.
+    fn is_stale(&self, id: &SetId) -> bool {
+        self.debts.sets.contains_key(id)
     }
 
     pub(super) fn n_users(&self, name: &str) -> usize {
@@ -104,7 +125,8 @@ impl<'a> Draft<'a> {
         let name = chain.name.clone();
         let uses: Vec<String> = scope.uses.into_iter().collect();
         let sets = scope.sets.into_iter().collect();
-        let object = Object { uses, body: Body::Chain { digest: digest(&rules), origin, sets } };
+        let (base, digest) = (chain.base.clone(), digest(&rules));
+        let object = Object { uses, body: Body::Chain { base, digest, origin, sets } };
         let before = self.object(&name);
         if before == Some(&object) {
             return;
@@ -123,8 +145,8 @@ impl<'a> Draft<'a> {
 
     /// A set that holds these keys for good, shared by all that ask for the same.
     pub(super) fn fixed_set(&mut self, prefix: &str, set: Set, keys: Vec<Key>) -> String {
-        let text = format!("{:?}{}{keys:?}", set.key, set.has_ranges);
-        let name = format!("{prefix}-{}", name::digest([text.as_str()]));
+        let keys: BTreeSet<Key> = keys.into_iter().collect();
+        let name = name::of_keys(prefix, &set, keys.iter());
         if self.object(&name).is_none() {
             let set = Set { name: name.clone(), ..set };
             let added = keys.into_iter().map(Element::member).collect();
@@ -196,7 +218,7 @@ impl<'a> Draft<'a> {
         if self.object(name).is_none() || self.plan.sets.contains_key(&key) {
             return;
         }
-        if targets.iter().any(|(id, _)| self.stale.contains(id)) {
+        if targets.iter().any(|(id, _)| self.is_stale(id)) {
             let (_, entries) = by_address(targets, *is_ipv4, &self.intent.sets, None);
             let fill = Fill::Anew(entries.into_iter().map(leading).collect());
             self.plan.sets.insert(key, SetPlan { set: set.clone(), is_new: false, fill });
@@ -225,7 +247,8 @@ impl<'a> Draft<'a> {
         if let Some(known) = self.kinds.get(using) {
             return *known;
         }
-        let stood = self.base.kinds.get(using).filter(|_| !self.stale.contains(&using.id));
+        let is_unknown = self.is_stale(&using.id) && self.dirty.sets.contains_key(&using.id);
+        let stood = self.base.kinds.get(using).filter(|_| !is_unknown);
         let kind = match (stood, self.dirty.sets.get(&using.id)) {
             (Some(stood), None) => *stood,
             (Some(stood), Some(change)) => {
@@ -257,8 +280,8 @@ impl<'a> Draft<'a> {
     }
 
     fn put(&mut self, name: &str, object: Object) {
-        self.plan.gone_chains.remove(name);
-        self.plan.gone_sets.remove(name);
+        self.plan.gone.chains.remove(name);
+        self.plan.gone.sets.remove(name);
         self.objects.insert(name.to_owned(), Some(object));
         if self.n_users(name) == 0 {
             self.idle.insert(name.to_owned());
@@ -275,13 +298,21 @@ impl<'a> Draft<'a> {
             object.uses.iter().for_each(|used| self.release(used));
             self.objects.insert(name.clone(), None);
             let key = (In::Inet, name.clone());
-            let is_chain = matches!(object.body, Body::Chain { .. });
-            self.plan.chains.remove(&key);
-            self.plan.sets.remove(&key);
-            if self.base.objects.contains_key(&name) {
-                let plan = &mut self.plan;
-                let gone = if is_chain { &mut plan.gone_chains } else { &mut plan.gone_sets };
-                gone.insert(name);
+            let (plan, litter) = (&mut self.plan, &self.base.litter);
+            plan.chains.remove(&key);
+            plan.sets.remove(&key);
+            let stands = self.base.objects.contains_key(&name);
+            if !stands && !litter.chains.contains(&name) && !litter.sets.contains(&name) {
+                continue;
+            }
+            match object.body {
+                Body::Chain { base, .. } => {
+                    if base.is_some() {
+                        plan.gone_bases.insert(name.clone());
+                    }
+                    plan.gone.chains.insert(name);
+                }
+                _ => drop(plan.gone.sets.insert(name)),
             }
         }
     }
@@ -295,7 +326,7 @@ fn missing(of: &BTreeMap<Key, Verdict>, from: &BTreeMap<Key, Verdict>) -> Vec<El
 }
 
 /// An entry that leads from an address to a chain.
-fn leading((address, chain): (IpAddr, String)) -> Element {
+pub(super) fn leading((address, chain): (IpAddr, String)) -> Element {
     Element::verdict(Key::address(address), Verdict::Goto(chain))
 }
 

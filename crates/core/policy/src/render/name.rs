@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use nft::{Key, Set};
 use sha1::{Digest, Sha1};
 
 /// The longest name that we give; the kernel takes 255 bytes.
@@ -38,6 +39,13 @@ pub(super) fn of_set(id: &str) -> String {
     } else {
         format!("id.{}", digest([id]))
     }
+}
+
+/// The name of a set of that sort that holds these keys, and no others ever.
+pub(super) fn of_keys<'a>(prefix: &str, sort: &Set, keys: impl Iterator<Item = &'a Key>) -> String {
+    let keys: Vec<&Key> = keys.collect();
+    let text = format!("{:?}{}{keys:?}", sort.key, sort.has_ranges);
+    format!("{prefix}-{}", digest([text.as_str()]))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use nft::{Batch, Chain, Element, Rule, Set, Table, TableFamily, TableId};
 
 use crate::intent::{Intent, SetChange};
 
-use super::state::SetUse;
+use super::state::{Litter, SetUse};
 
 /// How many elements are written at once.
 const ELEMENTS_AT_ONCE: usize = 4096;
@@ -25,8 +25,9 @@ pub(super) struct Plan {
     pub(super) is_anew: bool,
     pub(super) sets: BTreeMap<(In, String), SetPlan>,
     pub(super) chains: BTreeMap<(In, String), ChainPlan>,
-    pub(super) gone_chains: BTreeSet<String>,
-    pub(super) gone_sets: BTreeSet<String>,
+    pub(super) gone: Litter,
+    /// Of these, the chains that packets come to by themselves.
+    pub(super) gone_bases: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -115,8 +116,11 @@ impl Plan {
     /// Changes what stands, and what packets come to by themselves.
     pub(super) fn switch(&self, intent: &Intent, sink: &mut impl Sink) {
         let chains = || self.chains.iter().filter(|(_, plan)| !plan.is_hidden());
-        for ((table, _), plan) in chains().filter(|(_, plan)| plan.is_new) {
+        for ((table, name), plan) in chains().filter(|(_, plan)| plan.is_new) {
             sink.add_chain(*table, &plan.chain);
+            if !self.is_anew {
+                sink.flush_chain(*table, name);
+            }
         }
         for ((table, _), plan) in self.sets.iter().filter(|(_, plan)| !plan.is_new) {
             plan.fill(*table, intent, sink);
@@ -127,14 +131,26 @@ impl Plan {
             }
             plan.rules.iter().for_each(|rule| sink.add_rule(*table, rule));
         }
+        // Their rules must not decide any more, whatever becomes of the next step.
+        self.gone_bases.iter().for_each(|chain| sink.flush_chain(In::Inet, chain));
     }
 
     /// Removes what nothing leads to any more.
     pub(super) fn tidy(&self, sink: &mut impl Sink) {
         // Maps hold the chains that they lead to, and rules the maps.
-        self.gone_chains.iter().for_each(|chain| sink.flush_chain(In::Inet, chain));
-        self.gone_sets.iter().for_each(|set| sink.delete_set(In::Inet, set));
-        self.gone_chains.iter().for_each(|chain| sink.delete_chain(In::Inet, chain));
+        self.gone.chains.iter().for_each(|chain| sink.flush_chain(In::Inet, chain));
+        self.gone.sets.iter().for_each(|set| sink.delete_set(In::Inet, set));
+        self.gone.chains.iter().for_each(|chain| sink.delete_chain(In::Inet, chain));
+    }
+
+    /// What nothing leads to before the switch.
+    pub(super) fn fresh(&self) -> Litter {
+        let chains = self.chains.iter().filter(|(_, plan)| plan.is_hidden());
+        let sets = self.sets.iter().filter(|(_, plan)| plan.is_new);
+        Litter {
+            chains: chains.map(|((_, name), _)| name.clone()).collect(),
+            sets: sets.map(|((_, name), _)| name.clone()).collect(),
+        }
     }
 
     /// The sets that hold members of IP sets, by table and name.

@@ -69,7 +69,7 @@ impl Renderer {
     }
 }
 
-fn family(table: In) -> TableFamily {
+pub(super) fn family(table: In) -> TableFamily {
     match table {
         In::Inet => TableFamily::Inet,
         In::Arp => TableFamily::Arp,

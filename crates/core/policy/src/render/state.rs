@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::resource::Direction;
-use nft::{Key, Set, Verdict};
+use nft::{Base, Key, Set, Verdict};
 
 use crate::input::{Key as EndpointKey, PolicyId};
+use crate::intent::Directions;
 use crate::set::SetId;
 use crate::verdict::End;
 
@@ -29,10 +30,34 @@ pub(super) struct State {
     /// Those that want an interface which another has.
     pub(super) waiting: BTreeSet<(String, EndpointKey)>,
     pub(super) surroundings: Surroundings,
+    /// The rules that stand, for those that are refused later.
+    pub(super) policies: BTreeMap<PolicyId, Arc<Directions>>,
+    pub(super) profiles: BTreeMap<String, Arc<Directions>>,
+    /// What stands besides, and nothing leads to.
+    pub(super) litter: Litter,
     /// The chains that were made from each.
     pub(super) by_policy: BTreeSet<(PolicyId, String)>,
     pub(super) by_profile: BTreeSet<(String, String)>,
     pub(super) by_set: BTreeSet<(SetUse, String)>,
+}
+
+/// Chains and sets that nothing leads to: they were made, and what should have led to them was
+/// refused; or they should have gone, and that was.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Litter {
+    pub(super) chains: BTreeSet<String>,
+    pub(super) sets: BTreeSet<String>,
+}
+
+impl Litter {
+    pub(super) fn is_empty(&self) -> bool {
+        self.chains.is_empty() && self.sets.is_empty()
+    }
+
+    pub(super) fn extend(&mut self, other: Self) {
+        self.chains.extend(other.chains);
+        self.sets.extend(other.sets);
+    }
 }
 
 /// A chain or a set.
@@ -58,6 +83,8 @@ impl Object {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Body {
     Chain {
+        /// What makes it a base chain.
+        base: Option<Base>,
         /// Of its rules.
         digest: String,
         origin: Option<Arc<Origin>>,

@@ -39,6 +39,16 @@ impl Surroundings {
     }
 }
 
+/// What is in each of the sets, by its name.
+pub(super) fn elements(around: &Surroundings) -> impl Iterator<Item = (String, Element)> {
+    let all = NAMES.into_iter().flat_map(|name| [(name, true), (name, false)]);
+    all.flat_map(|(name, is_ipv4)| {
+        let set = set(name, is_ipv4).name;
+        let keys = around.ranges(name, is_ipv4).into_iter();
+        keys.map(move |key| (set.clone(), Element::member(key)))
+    })
+}
+
 /// Changes the sets where the surroundings have changed.
 pub(super) fn replace(before: &Surroundings, after: &Surroundings, draft: &mut Draft<'_>) {
     for name in NAMES {

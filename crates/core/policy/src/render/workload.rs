@@ -175,7 +175,7 @@ impl Placed {
         }
     }
 
-    fn elements(&self) -> Vec<(In, Set, Element)> {
+    pub(super) fn elements(&self) -> Vec<(In, Set, Element)> {
         let name = Key::link_name(&self.interface);
         let mut found = Vec::new();
         for net in &self.sources {
