@@ -17,7 +17,7 @@ use crate::join::Looks;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
 use crate::{
-    drops, endpoint_status, http, keeper, notes, realised, register, serve, server, upkeep,
+    drops, endpoint_status, http, keeper, notes, realised, register, serve, server, trial, upkeep,
 };
 
 /// How long the kernel must be quiet before its routes are compared again.
@@ -91,6 +91,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     };
     let node = Arc::new(Node::open(&settings, store)?);
     let known = node.known();
+    node.begin_trials(&known);
     if let Some(address) = arguments.http {
         http::start(&node, address)?;
     }
@@ -111,6 +112,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     }
     upkeep::start(&node)?;
     realised::start(&node)?;
+    trial::start(&node)?;
     endpoint_status::start(&node)?;
     let before = node.journal.all();
     for failure in node.recover() {

@@ -110,6 +110,11 @@ impl<K: Netfilter> FilterTable<K> {
         }
     }
 
+    /// Whether what the kernel holds is known.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.installed.is_some()
+    }
+
     /// Somebody else has changed our tables, or may have: they are installed anew.
     pub(crate) fn doubt(&mut self, is_sure: bool) {
         if self.installed.take().is_some() {

@@ -42,6 +42,7 @@ mod serve;
 mod server;
 mod settings;
 mod supervisor;
+mod trial;
 mod upkeep;
 mod window;
 mod wire;

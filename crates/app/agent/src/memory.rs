@@ -94,8 +94,9 @@ impl Memory {
         view
     }
 
-    /// What is written down: as much as fits, the profiles of `used` names before others.
-    pub(crate) fn objects(&self, used: &BTreeSet<String>) -> BTreeMap<String, String> {
+    /// What is written down: as much as fits, the profiles of `used` names before others. Whether
+    /// that is all.
+    pub(crate) fn objects(&self, used: &BTreeSet<String>) -> (BTreeMap<String, String>, bool) {
         let rank = |key: &str| {
             let kind = KEPT.iter().position(|prefix| key.starts_with(prefix));
             let is_used = key.strip_prefix(PROFILES).is_some_and(|name| used.contains(name));
@@ -108,11 +109,13 @@ impl Memory {
         for (key, value) in all {
             // A value that is no text is no object either.
             let Ok(text) = std::str::from_utf8(value) else { continue };
-            let Some(left) = room.checked_sub(key.len() + text.len()) else { break };
+            let Some(left) = room.checked_sub(key.len() + text.len()) else {
+                return (objects, false);
+            };
             room = left;
             objects.insert(key.clone(), text.to_owned());
         }
-        objects
+        (objects, true)
     }
 
     fn keeps(&self, key: &str) -> bool {
@@ -145,7 +148,7 @@ mod tests {
             memory.take(key, Some(b"{}"));
         }
         assert!(memory.take_changed());
-        let kept: Vec<String> = memory.objects(&BTreeSet::new()).into_keys().collect();
+        let kept: Vec<String> = memory.objects(&BTreeSet::new()).0.into_keys().collect();
         assert_eq!(kept, [all[3].clone(), all[0].clone()]);
         memory.take(&all[3], Some(b"{}"));
         memory.take(&all[4], None);
@@ -162,7 +165,9 @@ mod tests {
             memory.take(&format!("{PROFILES}{name}"), Some(&large));
         }
         let used = BTreeSet::from(["d".to_owned()]);
-        let kept: Vec<String> = memory.objects(&used).into_keys().collect();
+        let (kept, is_whole) = memory.objects(&used);
+        assert!(!is_whole);
+        let kept: Vec<String> = kept.into_keys().collect();
         assert_eq!(kept, [format!("{PROFILES}a"), format!("{PROFILES}d")]);
     }
 }

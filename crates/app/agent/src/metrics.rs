@@ -19,16 +19,18 @@ const RESYNC_IN_SYNC: u8 = 3;
 pub(crate) fn text(node: &Node) -> String {
     let status = report::status(node);
     let vitals = node.health.vitals();
-    let (census, active) = {
+    let (census, active, n_held) = {
         let dataplane = node.dataplane();
         let policy = dataplane.inputs.policy();
         let active = Active { policies: policy.policies.len(), sets: policy.sets.len() };
-        (dataplane.inputs.census(), active)
+        (dataplane.inputs.census(), active, dataplane.trials.n_held())
     };
     let started = node.health.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut page = Page::default();
     felix(&mut page, &status, &vitals, &census, &active);
     ours(&mut page, &status, &vitals);
+    let help = "Objects that are not in force: they cut the node off from its datastore.";
+    page.one("margay_held_objects", "gauge", help, wide(n_held));
     page.head("margay_events_total", "counter", "What the agent noted since it started.");
     for (sort, n) in node.events.counts() {
         page.row("margay_events_total", &[("sort", &sort)], n);

@@ -13,10 +13,11 @@ use api::Kind;
 use host::events::Events;
 use host::journal::Journal;
 use host::tickets::Tickets;
-use intent::{Changed, Hop, InSync, Inputs, Live, Overlay};
+use intent::{Changed, Hop, InSync, Inputs, Live, Overlay, hold};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::nft::{Nft, TableId};
 use kernel::{LinkName, Netlink, Netns, Removals};
+use policy::intent::Dirty;
 use sandbox::claim::{self, endpoint_key, resource_key};
 use sandbox::life::{Phase, Record, Step};
 use store::Store;
@@ -41,6 +42,7 @@ use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
 use crate::settings::Round;
 use crate::supervisor::say;
+use crate::trial::Trials;
 use crate::upkeep::Doubts;
 use crate::wire;
 
@@ -122,6 +124,7 @@ pub(crate) struct Dataplane {
     findings: Vec<Finding>,
     pub(crate) parameters: Parameters,
     poison: Poison,
+    pub(crate) trials: Trials,
     /// Whether the engine came to grief, and has to be built anew.
     is_broken: bool,
     /// Whether that is under way: everything is being read again.
@@ -192,6 +195,7 @@ impl Node {
             findings: Vec::new(),
             parameters,
             poison: Poison::read(&settings.state),
+            trials: Trials::read(&settings.state, &settings.name, &store.describe(), &events),
             is_broken: false,
             is_rebuilding: false,
             ahead: BTreeMap::new(),
@@ -257,10 +261,11 @@ impl Node {
             let mut dataplane = self.dataplane();
             for prefix in Inputs::prefixes() {
                 for entry in self.store.list(prefix)?.entries {
-                    dataplane.take_in(&entry.key, Some(&entry.value));
+                    dataplane.take_in(&entry.key, Some(&entry.value), entry.mod_revision);
                 }
             }
             if !dataplane.is_broken {
+                dataplane.settle();
                 dataplane.inputs.complete();
                 dataplane.is_rebuilding = false;
                 return Ok(());
@@ -309,7 +314,7 @@ impl Node {
         if value.is_none() && key == resource_key(Kind::Node, "", &self.name) {
             self.health.registered(&self.events, Registration::Waiting);
         }
-        dataplane.take_in(key, value);
+        dataplane.take_in(key, value, revision);
         self.progress.seen(key, revision);
     }
 
@@ -317,7 +322,7 @@ impl Node {
     fn absorb(&self, plan: &Plan, revision: i64) {
         let mut dataplane = self.dataplane();
         for change in &plan.changes {
-            dataplane.take_in(&change.key, change.value.as_deref());
+            dataplane.take_in(&change.key, change.value.as_deref(), revision);
             if self.has_agent() {
                 dataplane.ahead.insert(change.key.clone(), revision);
             }
@@ -343,7 +348,8 @@ impl Node {
         };
         match result {
             Ok(()) if proof.is_some() => {
-                let refused = refusals(dataplane.filter.refused(), &dataplane.inputs);
+                let mut refused = refusals(dataplane.filter.refused(), &dataplane.inputs);
+                refused.extend(dataplane.trials.refused());
                 let now = InForce {
                     config: &dataplane.parameters.config,
                     intent: dataplane.inputs.policy(),
@@ -476,6 +482,7 @@ impl Node {
         findings.extend(inputs.impostors().iter().map(Finding::impostor));
         findings.extend(inputs.contradictions().iter().map(Finding::contradicted));
         findings.extend(dataplane.parameters.findings());
+        findings.extend(dataplane.trials.findings());
         let nobodys = self.nobodys.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(nobodys.iter().map(|(name, why)| Finding::nobodys(name, why)));
         let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
@@ -544,6 +551,9 @@ impl Node {
     /// The watch has delivered everything up to a revision; the first time, that is all there is.
     pub(crate) fn in_sync(&self, revision: i64, is_first: bool) {
         let mut dataplane = self.dataplane();
+        if dataplane.is_rebuilding || !dataplane.is_complete() {
+            dataplane.settle();
+        }
         dataplane.inputs.complete();
         dataplane.is_rebuilding = false;
         dataplane.recalled = None;
@@ -664,15 +674,24 @@ impl Dataplane {
     }
 
     /// Takes what the datastore says of a key, as far as this node does not know better.
-    fn take_in(&mut self, key: &str, stored: Option<&[u8]>) {
+    fn take_in(&mut self, key: &str, stored: Option<&[u8]>, revision: i64) {
+        self.trials.changed(key, self.memory.get(key), stored, revision);
         self.memory.take(key, stored);
         self.absorb(key, stored);
+    }
+
+    /// Everything was read: what is still in force although it is gone was not told of.
+    fn settle(&mut self) {
+        let memory = &self.memory;
+        for key in self.trials.settle(|key| memory.get(key).is_some()) {
+            self.retake(&key);
+        }
     }
 
     /// Has the engine absorb a value. One at which it comes to grief is put aside for good, and
     /// the engine is built anew.
     fn absorb(&mut self, key: &str, stored: Option<&[u8]>) {
-        let value = self.overlay.over(key, stored);
+        let value = self.overlay.over(key, self.trials.over(key, stored));
         if let Some(why) = value.and_then(|value| self.poison.why(key, value)) {
             self.changed |= self.inputs.put_aside(key, why);
             return;
@@ -706,7 +725,7 @@ impl Dataplane {
         let stored = self.memory.get(key).map(<[u8]>::to_vec);
         self.absorb(key, stored.as_deref());
         if let Some(recalled) = &mut self.recalled {
-            let stored = recalled.memory.get(key);
+            let stored = self.trials.over(key, recalled.memory.get(key));
             self.changed |= recalled.inputs.absorb(key, self.overlay.over(key, stored));
         }
     }
@@ -728,6 +747,17 @@ impl Dataplane {
         self.routes.add(&recalled.inputs.routes().0)
     }
 
+    /// What concerns endpoints of this host is on trial from now on.
+    fn stage(&mut self, dirty: &Dirty, is_anew: bool) {
+        let intent = self.inputs.policy();
+        let hosts = intent.hosts.keys().map(|it| key_at(Kind::HostEndpoint, it)).collect();
+        let concerns_hosts =
+            is_anew && !intent.hosts.is_empty() || hold::concerns_hosts(intent, dirty);
+        if self.trials.stage(concerns_hosts, &hosts) {
+            self.memory.doubt();
+        }
+    }
+
     fn apply(
         &mut self,
         proof: InSync,
@@ -735,7 +765,8 @@ impl Dataplane {
         motions: &Motions,
     ) -> Result<(), kernel::Error> {
         // Closed before reachable: the filter knows a sandbox before any route leads to it.
-        if changed.settings && self.parameters.take(self.inputs.settings()) {
+        let is_set = changed.settings && self.parameters.take(self.inputs.settings());
+        if is_set {
             self.filter.set(filter::settings::settings(&self.parameters.config));
         }
         if changed.filter || changed.settings {
@@ -747,8 +778,10 @@ impl Dataplane {
             self.unreported.extend(workloads.chain(hosts));
             let mut around = self.inputs.surroundings();
             around.interfaces = interfaces;
+            self.stage(&dirty, is_set || !self.filter.is_installed());
             let wanted = Wanted { intent: self.inputs.policy(), dirty: &dirty, around: &around };
             self.filter.apply(proof, wanted)?;
+            self.trials.committed();
         }
         if changed.routes {
             let (mut wanted, unroutable) = self.inputs.routes();

@@ -84,10 +84,11 @@ impl Node {
         let endpoints = dataplane.inputs.local_endpoints();
         let used: BTreeSet<String> =
             endpoints.flat_map(|(_, endpoint)| endpoint.spec.profiles.iter().cloned()).collect();
-        let objects = dataplane.memory.objects(&used);
+        let (mut objects, is_whole) = dataplane.memory.objects(&used);
+        dataplane.trials.amend(&mut objects);
         drop(dataplane);
         let mut known = Known::new(&self.name, self.store().describe());
-        known.objects = objects;
+        (known.objects, known.is_whole) = (objects, is_whole);
         known.reserve.clone_from(reserve);
         if let Err(error) = known.write(&self.memory_file) {
             say(&format!("{}: {error}", self.memory_file.display()));

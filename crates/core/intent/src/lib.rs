@@ -9,6 +9,7 @@ mod access;
 mod adopt;
 mod census;
 mod felix;
+pub mod hold;
 mod inputs;
 mod join;
 mod live;

@@ -32,6 +32,9 @@ pub struct Known {
     pub place: String,
     /// Values by key.
     pub objects: BTreeMap<String, String>,
+    /// Whether nothing of what is worth remembering was left out.
+    #[serde(default)]
+    pub is_whole: bool,
     /// Addresses that the node holds for sandboxes to come.
     pub reserve: BTreeSet<IpAddr>,
 }

@@ -149,6 +149,11 @@ impl Store {
         }
     }
 
+    pub(crate) fn reach(&self, within: Duration) -> Result<(), Error> {
+        let client = self.0.client.clone();
+        self.block(async move { client.reach(within).await })
+    }
+
     pub(crate) fn watch(&self, prefix: &str) -> crate::Watch {
         Watch::start(self.clone(), Known::new(prefix), None)
     }

@@ -21,6 +21,7 @@ mod watch;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 pub use error::{Error, Outage};
 pub use watch::{Event, Watch};
@@ -236,6 +237,16 @@ impl Store {
         match self {
             Store::Sqlite(store) => store.watch_from(known, revision),
             Store::Etcd(store) => store.watch_from(known, revision),
+        }
+    }
+
+    /// Whether the store can be reached anew: by a connection that is made now, within the time.
+    /// One that stands already proves nothing of the way there, which a packet filter may have
+    /// closed since. Any answer will do. A file of this host is always there.
+    pub fn reach(&self, within: Duration) -> Result<(), Error> {
+        match self {
+            Store::Sqlite(_) => Ok(()),
+            Store::Etcd(store) => store.reach(within),
         }
     }
 

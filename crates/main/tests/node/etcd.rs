@@ -1,15 +1,14 @@
-//! A real etcd in the host's namespace of a node: it can be ended, made silent, and started again.
+//! A real etcd beside a node: it can be ended, made silent, and started again.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Where it listens, in a namespace of its own.
-pub(crate) const ENDPOINT: &str = "http://127.0.0.1:2379";
-
 /// A member. Dropping it kills it.
 pub(crate) struct Etcd {
+    /// Where it listens.
+    pub(crate) endpoint: String,
     netns: PathBuf,
     folder: PathBuf,
     child: Option<Child>,
@@ -25,9 +24,10 @@ pub(crate) fn is_installed() -> bool {
 }
 
 impl Etcd {
-    /// Starts a member in a namespace, with its files in a folder.
-    pub(crate) fn start(netns: PathBuf, folder: PathBuf) -> Etcd {
-        let mut etcd = Etcd { netns, folder, child: None };
+    /// Starts a member at an address in a namespace, with its files in a folder.
+    pub(crate) fn start(address: &str, netns: PathBuf, folder: PathBuf) -> Etcd {
+        let endpoint = format!("http://{address}:2379");
+        let mut etcd = Etcd { endpoint, netns, folder, child: None };
         etcd.run();
         etcd
     }
@@ -38,8 +38,8 @@ impl Etcd {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.netns.display())).args(["etcd", "--name=m0"]);
         command.arg(format!("--data-dir={}", self.folder.display()));
-        command.arg(format!("--listen-client-urls={ENDPOINT}"));
-        command.arg(format!("--advertise-client-urls={ENDPOINT}"));
+        command.arg(format!("--listen-client-urls={}", self.endpoint));
+        command.arg(format!("--advertise-client-urls={}", self.endpoint));
         command.arg(format!("--listen-peer-urls={peer}"));
         command.arg(format!("--initial-advertise-peer-urls={peer}"));
         command.arg(format!("--initial-cluster=m0={peer}"));

@@ -13,6 +13,7 @@ mod bad_objects;
 mod churn;
 mod commands;
 mod crash_points;
+mod cut_off;
 mod disk;
 mod etcd;
 mod grief;

@@ -53,7 +53,30 @@ impl Node {
             return None;
         }
         let mut node = Node::bare(n_containers);
-        node.etcd = Some(Etcd::start(node.netns("host"), node.path("etcd")));
+        node.etcd = Some(Etcd::start("127.0.0.1", node.netns("host"), node.path("etcd")));
+        node.until_etcd_serves();
+        node.furnish();
+        Some(node)
+    }
+
+    /// The same with the etcd in the namespace of the first container, which has the address
+    /// 172.30.0.9 on the host's network.
+    pub(crate) fn with_etcd_beyond(n_containers: usize) -> Option<Node> {
+        if !may_run() || !etcd::is_installed() {
+            return None;
+        }
+        let mut node = Node::bare(n_containers);
+        let beyond = node.netns("c0");
+        let there = beyond.to_str().unwrap();
+        let pair = ["link", "add", "far", "type", "veth", "peer", "name", "near", "netns", there];
+        node.ip(&pair);
+        node.ip(&["link", "set", "far", "master", "eth0", "up"]);
+        for words in ["link set lo up", "addr add 172.30.0.9/24 dev near", "link set near up"] {
+            let words: Vec<&str> = words.split(' ').collect();
+            let done = node.inside("c0", "ip", &words).output().unwrap();
+            assert!(done.status.success(), "{done:?}");
+        }
+        node.etcd = Some(Etcd::start("172.30.0.9", beyond, node.path("etcd")));
         node.until_etcd_serves();
         node.furnish();
         Some(node)
@@ -62,7 +85,8 @@ impl Node {
     /// Waits until etcd answers.
     pub(crate) fn until_etcd_serves(&self) {
         until("etcd serves", || {
-            let words = ["--command-timeout=1s", "endpoint", "health"];
+            let at = format!("--endpoints={}", self.etcd.as_ref().unwrap().endpoint);
+            let words = [&at, "--command-timeout=1s", "endpoint", "health"];
             self.inside("host", "etcdctl", &words).output().unwrap().status.success()
         });
     }
@@ -120,7 +144,7 @@ impl Node {
         command.env("MARGAY_NETWORKS_DIR", self.path("networks"));
         command.env("MARGAY_RUN_DIR", self.path("run")).stdin(Stdio::null());
         match &self.etcd {
-            Some(_) => command.env("ETCD_ENDPOINTS", etcd::ENDPOINT),
+            Some(etcd) => command.env("ETCD_ENDPOINTS", &etcd.endpoint),
             None => command.env("MARGAY_STORE", self.path("store.db")),
         };
     }

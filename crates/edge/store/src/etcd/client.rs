@@ -280,23 +280,38 @@ impl Client {
         if !url.starts_with("https://") {
             return Ok(channel);
         }
-        let question = wire::RangeRequest {
-            key: vec![0],
-            limit: 1,
-            serializable: true,
-            keys_only: true,
-            ..Default::default()
-        };
-        let answer =
-            unary::<_, wire::RangeResponse>(&channel, wire::RANGE, question, None, timeout).await;
-        match answer {
+        match ask(&channel, timeout).await {
             Err(Failure::Lost(reason)) => Err(Failure::NotServed(format!(
                 "it gave up the TLS connection ({reason}): it may want another client certificate"
             ))),
-            Err(Failure::NotServed(reason)) => Err(Failure::NotServed(reason)),
-            // Any answer will do, even that we may not ask.
-            _ => Ok(channel),
+            Err(failure) => Err(failure),
+            Ok(()) => Ok(channel),
         }
+    }
+
+    /// Connects anew to whichever member answers within the time, and lets go of the connection.
+    pub(super) async fn reach(&self, within: Duration) -> Result<(), Error> {
+        let deadline = Instant::now() + within;
+        let n_members = self.discover().await?;
+        let mut outages = Vec::new();
+        for index in 0..n_members {
+            let endpoint = self.state().url(index);
+            let left = deadline.saturating_duration_since(Instant::now());
+            let share = left / u32::try_from(n_members - index).unwrap_or(u32::MAX);
+            let began = Instant::now();
+            let asked = async {
+                let channel = connect(&self.config, &endpoint, share).await?;
+                ask(&channel, share.saturating_sub(began.elapsed())).await
+            };
+            match asked.await {
+                Ok(()) => return Ok(()),
+                Err(failure) => {
+                    let (reason, lasting) = (failure.reason(), began.elapsed());
+                    outages.push(Outage { endpoint, reason, lasting });
+                }
+            }
+        }
+        Err(Error::Unreachable(outages))
     }
 
     /// A connection of the caller's own, to the endpoint at `turn` in the round.
@@ -388,6 +403,21 @@ impl State {
 impl Member {
     fn new(url: &str) -> Member {
         Member { url: url.to_string(), failing: None }
+    }
+}
+
+/// Asks a harmless question. Any answer will do, even that we may not ask.
+async fn ask(channel: &Channel, timeout: Duration) -> Result<(), Failure> {
+    let question = wire::RangeRequest {
+        key: vec![0],
+        limit: 1,
+        serializable: true,
+        keys_only: true,
+        ..Default::default()
+    };
+    match unary::<_, wire::RangeResponse>(channel, wire::RANGE, question, None, timeout).await {
+        Err(failure @ (Failure::Lost(_) | Failure::NotServed(_))) => Err(failure),
+        _ => Ok(()),
     }
 }
 

@@ -10,7 +10,7 @@ use super::super::setup::layout::{Layout, RECEIPT, Root, wanted_by};
 use super::step::{Act, Step};
 
 /// What agent and plugin keep in a state folder that others may use as well.
-const STATE_FILES: [&str; 7] = [
+const STATE_FILES: [&str; 9] = [
     "sandboxes",
     "events.jsonl",
     "events.1.jsonl",
@@ -18,6 +18,8 @@ const STATE_FILES: [&str; 7] = [
     "known.json",
     "known.unreadable",
     "poison.json",
+    "held.json",
+    "held.unreadable",
 ];
 /// What the agent keeps in its run folder; labs have a folder of their own there.
 const RUN_FILES: [&str; 4] = ["agent.sock", "supervisor.lock", "dataplane.lock", "tickets"];
