@@ -168,7 +168,7 @@ fn a_closed_host_still_finds_its_neighbours() {
             [(133, true), (135, true), (136, true), (143, true), (137, false), (128, false)]
         {
             let packets = [discovery(own, far, kind, far)];
-            let heard = scene.from_node(&packets);
+            let heard = scene.sent_by_node(&packets);
             assert_eq!(!heard.is_empty(), is_allowed, "{kind}: {heard:x?}");
         }
     }
@@ -176,7 +176,7 @@ fn a_closed_host_still_finds_its_neighbours() {
 
 impl Scene {
     /// What comes of packets of the node to the host behind its uplink.
-    fn from_node(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    fn sent_by_node(&mut self, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
         self.prober.end(Place::Remote).listen();
         for packet in packets {
             let destination = packet::destination(packet).unwrap();

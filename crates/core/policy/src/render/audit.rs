@@ -127,7 +127,7 @@ impl Renderer {
         }
         let placed = self.state.workloads.values().flat_map(workload::Placed::elements);
         let placed = placed.map(|(table, set, element)| ((family(table), set.name), element));
-        let around = surroundings::elements(&self.state.surroundings);
+        let around = surroundings::elements(&self.state.surroundings, &self.settings);
         let around = around.map(|(name, element)| ((family(In::Inet), name), element));
         for (place, element) in placed.chain(around) {
             if let Some(expected) = sets.get_mut(&place) {

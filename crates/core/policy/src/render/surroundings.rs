@@ -40,11 +40,14 @@ impl Surroundings {
 }
 
 /// What is in each of the sets, by its name.
-pub(super) fn elements(around: &Surroundings) -> impl Iterator<Item = (String, Element)> {
+pub(super) fn elements(
+    around: &Surroundings,
+    settings: &Settings,
+) -> impl Iterator<Item = (String, Element)> {
     let all = NAMES.into_iter().flat_map(|name| [(name, true), (name, false)]);
     all.flat_map(|(name, is_ipv4)| {
         let set = set(name, is_ipv4).name;
-        let keys = around.ranges(name, is_ipv4).into_iter();
+        let keys = around.ranges(name, is_ipv4, settings).into_iter();
         keys.map(move |key| (set.clone(), Element::member(key)))
     })
 }
