@@ -92,6 +92,9 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     let node = Arc::new(Node::open(&settings, store)?);
     let known = node.known();
     node.begin_trials(&known);
+    for lack in node.kernel.ask(&mut Nft::in_netns(&node.here)?) {
+        say(&format!("{}: {}; {}", lack.code, lack.problem, lack.fix));
+    }
     if let Some(address) = arguments.http {
         http::start(&node, address)?;
     }

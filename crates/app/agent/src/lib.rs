@@ -12,6 +12,7 @@ mod delegate;
 mod disk;
 mod drops;
 mod endpoint_status;
+mod features;
 mod filter;
 mod finding;
 mod foreign;

@@ -26,6 +26,7 @@ use store::realised::Realised;
 
 use crate::drops::Drops;
 use crate::endpoint_status::{EndpointStatus, InForce};
+use crate::features::Kernel;
 use crate::filter::audit::{self, Audit};
 use crate::filter::{self, Absent, FilterTable, Wanted};
 use crate::finding::Finding;
@@ -108,6 +109,7 @@ pub(crate) struct Node {
     pub(crate) nobodys: Mutex<BTreeMap<String, String>>,
     /// What other programs' tables of the packet filter drop.
     foreign: Mutex<foreign::Drops>,
+    pub(crate) kernel: Kernel,
 }
 
 /// What the kernel should hold, and what holds it.
@@ -232,6 +234,7 @@ impl Node {
             endpoint_status: EndpointStatus::default(),
             nobodys: Mutex::new(BTreeMap::new()),
             foreign: Mutex::new(foreign::Drops::new()),
+            kernel: Kernel::default(),
             drops: Drops::default(),
         })
     }
@@ -477,6 +480,7 @@ impl Node {
             .map(|(key, problems)| Finding::quarantined(key, problems, &dataplane.inputs));
         let inputs = &dataplane.inputs;
         let mut findings: Vec<Finding> = dataplane.findings.iter().cloned().chain(bad).collect();
+        findings.extend(self.kernel.findings().iter().cloned());
         findings.extend(inputs.disputes().iter().map(Finding::disputed));
         findings.extend(inputs.twins().iter().map(Finding::twin));
         findings.extend(inputs.impostors().iter().map(Finding::impostor));

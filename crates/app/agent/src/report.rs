@@ -6,6 +6,7 @@ use host::protocol::{Inquiry, Reply};
 use host::report::{self, Applied, Sandbox, Sandboxes, Status};
 use serde::Serialize;
 
+use crate::features;
 use crate::finding::{Finding, Severity};
 use crate::health::Vitals;
 use crate::node::{Node, Recalled};
@@ -96,6 +97,7 @@ pub(crate) fn status(node: &Node) -> Status {
             count: dataplane.filter.count(),
             repaired: vitals.filter_repaired,
         },
+        kernel: features::release(),
         policy_revision: node.progress.realised().revision,
         findings: findings.into_iter().map(published).collect(),
     }

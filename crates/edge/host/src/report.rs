@@ -68,6 +68,8 @@ pub struct Status {
     pub routes: Applied,
     /// The packet filter in the kernel.
     pub filter: Applied,
+    /// The release of the kernel.
+    pub kernel: String,
     /// The newest revision of any object of policy that the kernel has.
     pub policy_revision: i64,
     /// What is wrong, worst first.

@@ -187,7 +187,7 @@ fn verdict(status: &Status) -> String {
 
 /// What there is to say about each part when nothing is wrong with it. What is said from memory is
 /// not said to be fine.
-fn details(status: &Status) -> [(&'static str, Severity, String); 5] {
+fn details(status: &Status) -> [(&'static str, Severity, String); 6] {
     let repaired = |n: u64| match n {
         0 => String::new(),
         n => format!(", {n} repaired (margay events)"),
@@ -224,6 +224,7 @@ fn details(status: &Status) -> [(&'static str, Severity, String); 5] {
         ("IPAM", fresh, addresses(status)),
         ("ROUTES", routes_stand, routes),
         ("FILTER", filter_stands, filter),
+        ("KERNEL", Severity::Fine, format!("Linux {}", status.kernel)),
     ]
 }
 
@@ -285,7 +286,7 @@ mod tests {
         assert!(lines[3].starts_with("AGENT      ✓  "), "{shown}");
         assert!(!shown.contains("ROUTES     ✓"), "{shown}");
         assert_eq!(
-            lines[7..],
+            lines[8..],
             ["fix: ip route show      MG-ROUTE-002", "fix: margay get      MG-DATA-001"]
         );
     }
