@@ -10,6 +10,7 @@ mod absence;
 mod adoption;
 mod bad_calls;
 mod bad_objects;
+mod beside;
 mod churn;
 mod commands;
 mod crash_points;

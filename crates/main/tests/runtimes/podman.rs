@@ -112,12 +112,19 @@ fn containers_reach_each_other_with_the_agent_of_the_unit() {
     podman.two_containers(false);
     podman.serve("c", &[]);
     podman.0.stop_agent();
+    podman.0.shell(
+        "nft 'table ip kube-proxy { chain c { type filter hook forward priority -110; \
+         mark and 0x4000 == 0x4000 accept; }; }'",
+    );
+    let theirs = || podman.0.shell("nft -a -s list table ip kube-proxy");
+    let rules = theirs();
     // A container that runs is named, and nothing is touched.
     let address = podman.ok(&["exec", "c", "/bin/busybox", "ip", "-4", "addr", "show", "eth0"]);
     podman.0.margay("remove --yes").says(2, &["containers run; nothing was removed", "10.65."]);
     let after = podman.ok(&["exec", "c", "/bin/busybox", "ip", "-4", "addr", "show", "eth0"]);
     assert_eq!(after, address);
     podman.0.margay("remove --yes --force").says(0, &["margay is removed", "kept", "store.db"]);
+    assert_eq!(theirs(), rules, "rules of others are not ours to change");
     // The datastore stays, and in it nothing of the container.
     podman.0.assert_no_container();
     // The network is gone, which podman says; but what it keeps of the container outside of this
