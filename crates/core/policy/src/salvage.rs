@@ -2,8 +2,8 @@
 //!
 //! Such an object is named to its owner; until it is mended, what it protects stays protected. An
 //! unreadable rule that allows, passes or logs matches nothing; one that denies goes on denying,
-//! without the conditions that cannot be read. Nothing is left where it cannot be known whom an
-//! object is for.
+//! without the conditions that cannot be read, and so does one whose action cannot be read: it may
+//! have denied. Nothing is left where it cannot be known whom an object is for.
 
 use api::Kind;
 use model::resource::Resource;
@@ -72,19 +72,29 @@ fn keep_rules(kind: Kind, spec: &mut Map<String, Value>, lists: &[&str]) {
     }
 }
 
-/// The rule itself if it has a meaning; what it denies if it denies; else none.
+/// The rule itself if it has a meaning; what it denies if it denies, or may; else none.
 fn keep_rule(kind: Kind, mut rule: Value) -> Option<Value> {
     for _ in 0..FIELDS_MAX {
         let path = match problem_of(kind, &rule) {
             None => return Some(rule),
-            Some(_) if rule["action"] != "Deny" => return None,
+            Some(_) if is_harmless(&rule["action"]) => return None,
             Some(path) => path,
         };
+        if rule["action"] != "Deny" {
+            let Some(fields) = rule.as_object_mut() else { break };
+            fields.insert("action".to_owned(), json!("Deny"));
+            continue;
+        }
         if take_out(&mut rule, &path).is_none() {
             break;
         }
     }
     Some(json!({ "action": "Deny" }))
+}
+
+/// Whether a rule with this action denies nothing.
+fn is_harmless(action: &Value) -> bool {
+    ["Allow", "Pass", "Log"].iter().any(|it| action == it)
 }
 
 /// Where a rule cannot be read, as a path in it; empty if that cannot be said.
@@ -144,9 +154,6 @@ mod tests {
         let rules = json!([
             { "action": "Allow", "source": bad },
             { "action": "Pass", "notProtocol": "nonsense" },
-            { "action": "Jump" },
-            {},
-            "rule",
             { "action": "Allow", "ipVersion": 5 },
             { "action": "Allow", "source": { "nets": ["10.0.0.9/8"] } },
         ]);
@@ -174,6 +181,25 @@ mod tests {
         assert!(first.source.nets.is_empty() && first.source.selector.is_some());
         assert_eq!(first.destination.ports.len(), 1);
         assert!(second.protocol.is_none() && second.destination.ports.is_empty());
+    }
+
+    #[test]
+    fn what_may_have_denied_denies() {
+        let rules = json!([
+            { "action": "Jump", "protocol": "TCP", "destination": { "ports": [80] } },
+            { "action": 7, "source": { "nets": ["10.0.0.0/33"], "selector": "a == 'b'" } },
+            { "action": null },
+            {},
+            "rule",
+            { "action": "Allow" },
+        ]);
+        let policy = policy(json!({ "ingress": rules }));
+        let actions: Vec<Action> = policy.ingress.iter().map(|rule| rule.action).collect();
+        assert_eq!(actions[..5], [Action::Deny; 5]);
+        assert_eq!(actions[5..], [Action::Allow]);
+        assert_eq!(policy.ingress[0].destination.ports.len(), 1);
+        assert!(policy.ingress[1].source.nets.is_empty());
+        assert!(policy.ingress[1].source.selector.is_some());
     }
 
     #[test]

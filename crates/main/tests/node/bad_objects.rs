@@ -3,9 +3,13 @@
 
 mod running;
 
+use std::net::IpAddr;
+
 use intent::Inputs;
+use model::resource::Direction;
 use policy::intent::Intent;
 use policy::render::{Renderer, Settings};
+use policy::{Judge, Outcome, Packet};
 use serde_json::json;
 
 use crate::samples::{self, Sample, problems};
@@ -67,9 +71,10 @@ fn spoil_in_place(sample: &Sample, faults: &mut Vec<String>) -> (usize, usize) {
     let before = engine.inputs.policy().clone();
     let good = sample.value.to_string();
     let with_good = engine.take(&sample.key, Some(good.as_bytes())).clone();
+    let verdicts = verdicts(&with_good);
     assert!(engine.inputs.quarantined().is_empty(), "{:?}", engine.inputs.quarantined());
     let (mut n_all, mut n_named) = (0, 0);
-    for bad in spoilt(sample, (0, stride(12))) {
+    for bad in spoilt(sample, (0, stride(13))) {
         n_all += 1;
         engine.take(&bad.key, Some(&bad.bytes));
         let invalid = problems(&bad.key, &bad.bytes);
@@ -82,6 +87,9 @@ fn spoil_in_place(sample: &Sample, faults: &mut Vec<String>) -> (usize, usize) {
             None if invalid.is_empty() || !is_used(sample) => {}
             None => faults.push(format!("{} is not named: {invalid:?}", bad.what)),
         }
+        if !invalid.is_empty() && opens(engine.inputs.policy(), &with_good, &verdicts) {
+            faults.push(format!("{} opens what was closed", bad.what));
+        }
         if *engine.take(&sample.key, Some(good.as_bytes())) != with_good {
             faults.push(format!("{} leaves something behind", bad.what));
             break;
@@ -91,6 +99,54 @@ fn spoil_in_place(sample: &Sample, faults: &mut Vec<String>) -> (usize, usize) {
         faults.push(format!("{} leaves something behind", sample.name));
     }
     (n_all, n_named)
+}
+
+/// What becomes of packets to and from the endpoint that the samples of policies select.
+fn verdicts(intent: &Intent) -> Vec<Outcome> {
+    let victim = intent.workloads.get("default/n1-cni-pod0-eth0").unwrap();
+    let judge = Judge { sets: &intent.sets };
+    let mut verdicts = Vec::new();
+    for direction in [Direction::Ingress, Direction::Egress] {
+        let rules = intent.rules(&victim.tiers, &victim.profiles, direction);
+        for packet in packets() {
+            verdicts.push(judge.endpoint(&rules, &packet).outcome);
+        }
+    }
+    verdicts
+}
+
+fn packets() -> Vec<Packet> {
+    let ends = ["10.1.0.5", "10.1.1.5", "10.2.0.5", "10.65.0.1", "192.0.2.1"];
+    let ends = ends.map(|it| it.parse::<IpAddr>().unwrap());
+    let sorts = [(6, Some(80), None), (6, Some(8080), None), (17, Some(53), None)];
+    let more = [(1, None, Some((8, 0))), (1, None, Some((3, 1))), (132, Some(9), None)];
+    let mut packets = Vec::new();
+    for (source, destination) in ends.iter().flat_map(|from| ends.map(|to| (*from, to))) {
+        for (protocol, port, icmp) in sorts.into_iter().chain(more) {
+            let ports = port.map(|port| (1024, port));
+            let (before_nat, is_of_host) = (None, false);
+            packets.push(Packet {
+                source,
+                destination,
+                protocol,
+                ports,
+                icmp,
+                before_nat,
+                is_of_host,
+            });
+        }
+    }
+    packets
+}
+
+/// Whether a policy that is still there allows what it denied when it could be read.
+fn opens(now: &Intent, before: &Intent, verdicts_before: &[Outcome]) -> bool {
+    if now.policies.keys().ne(before.policies.keys()) {
+        return false;
+    }
+    let opened =
+        |(before, now): (&Outcome, &Outcome)| *before == Outcome::Deny && *now == Outcome::Allow;
+    verdicts_before.iter().zip(&verdicts(now)).any(opened)
 }
 
 /// Whether the agent acts on it by the rules of writes. Settings have their own, which name what

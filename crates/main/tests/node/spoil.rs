@@ -20,19 +20,22 @@ const DEEP: usize = 60;
 /// the given one on: of every field some, and of every sort some.
 pub(crate) fn spoilt(sample: &Sample, (first, stride): (usize, usize)) -> Vec<Spoilt> {
     let mut all = Vec::new();
-    let make = |place: &str, how: &'static str, bytes: Vec<u8>| {
+    let make = |place: &str, how: &str, bytes: Vec<u8>| {
         let what = format!("{} {place}: {how}", sample.name);
         Spoilt { what, key: sample.key.clone(), bytes }
     };
     let mut places = Vec::new();
     walk(&sample.value, &mut String::new(), &mut places);
-    for (number, place) in places.iter().enumerate() {
-        let all_of_place = damages(sample.value.pointer(place).unwrap());
-        for (_, (how, bad)) in all_of_place
-            .into_iter()
-            .enumerate()
-            .filter(|(at, _)| (at + number) % stride == first % stride)
-        {
+    let mut n_seen = 0;
+    let mut is_due = || {
+        n_seen += 1;
+        (n_seen - 1) % stride == first % stride
+    };
+    for place in &places {
+        for (how, bad) in damages(sample.value.pointer(place).unwrap()) {
+            if !is_due() {
+                continue;
+            }
             let mut value = sample.value.clone();
             match bad {
                 Some(bad) => *value.pointer_mut(place).unwrap() = bad,
@@ -42,16 +45,22 @@ pub(crate) fn spoilt(sample: &Sample, (first, stride): (usize, usize)) -> Vec<Sp
             all.push(make(place, how, value.to_string().into_bytes()));
         }
     }
-    let text = sample.value.to_string();
-    let half = &text.as_bytes()[..text.len() / 2];
-    all.push(make("", "cut off in the middle", half.to_vec()));
-    all.push(make("", "cut off at its end", text.as_bytes()[..text.len() - 1].to_vec()));
-    all.push(make("", "something behind it", [text.as_bytes(), b"}"].concat()));
-    all.push(make("", "no JSON", b"not: json".to_vec()));
-    all.push(make("", "no text", [text.as_bytes(), b"\xff\xfe"].concat()));
-    all.push(make("", "nothing", Vec::new()));
-    all.push(make("", "a hundred thousand brackets", "[".repeat(100_000).into_bytes()));
+    let whole = wholes(sample.value.to_string().as_bytes()).into_iter().filter(|_| is_due());
+    all.extend(whole.map(|(how, bytes)| make("", how, bytes)));
     all
+}
+
+/// What may stand in the place of an object as a whole.
+fn wholes(text: &[u8]) -> [(&'static str, Vec<u8>); 7] {
+    [
+        ("cut off in the middle", text[..text.len() / 2].to_vec()),
+        ("cut off at its end", text[..text.len() - 1].to_vec()),
+        ("something behind it", [text, b"}"].concat()),
+        ("no JSON", b"not: json".to_vec()),
+        ("no text", [text, b"\xff\xfe"].concat()),
+        ("nothing", Vec::new()),
+        ("a hundred thousand brackets", "[".repeat(100_000).into_bytes()),
+    ]
 }
 
 /// The same for an object of its own name and addresses.
