@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use store::{Op, Store, Txn, etcd};
 
 use super::{RESOURCES, is_used, stride};
-use crate::etcd::ENDPOINT;
 use crate::node::{Node, may_run};
 use crate::outage::status;
 use crate::samples::{self, Sample, problems};
@@ -263,11 +262,9 @@ fn set_of(round: usize) -> String {
 }
 
 fn open(node: &Node) -> Store {
-    if node.etcd.is_none() {
-        return node.store();
-    }
+    let Some(member) = &node.etcd else { return node.store() };
     let host = Netns::open(node.netns("host")).unwrap();
-    let config = etcd::Config { endpoints: vec![ENDPOINT.to_owned()], ..etcd::Config::default() };
+    let config = etcd::Config { endpoints: vec![member.endpoint.clone()], ..etcd::Config::default() };
     let opened = host.enter(|| {
         let store = Store::Etcd(etcd::Store::new(config).unwrap());
         // Its connections are made by a thread that the first call starts.
