@@ -361,8 +361,12 @@ impl Node {
                 };
                 self.endpoint_status.applied(std::mem::take(&mut dataplane.unreported), &now);
                 self.progress.reached(Realised { revision: newest, refused });
-                if dataplane.filter.take_gap() {
-                    self.close_window(dataplane.inputs.policy());
+                // Without the host's own addresses nobody can tell what is forbidden.
+                if dataplane.filter.take_gap()
+                    && let Ok(interfaces) = dataplane.routes.interfaces()
+                {
+                    let own = interfaces.into_values().flatten().collect();
+                    self.close_window(dataplane.inputs.policy(), &own);
                 }
             }
             Ok(()) => {}

@@ -1,5 +1,8 @@
 //! Connections that were begun while our tables were not in force.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use kernel::conntrack::{Connection, Conntrack};
 use kernel::{Netns, Result};
 use policy::intent::Intent;
@@ -10,12 +13,12 @@ use crate::node::Node;
 impl Node {
     /// Forgets the connections of workloads that policy forbids: their next packet is judged as the
     /// first of another.
-    pub(crate) fn close_window(&self, intent: &Intent) {
-        match close(&self.here, intent) {
+    pub(crate) fn close_window(&self, intent: &Intent, own: &BTreeSet<IpAddr>) {
+        match close(&self.here, intent, own) {
             Ok(0) => {}
             Ok(n) => self.events.note(
                 "repaired",
-                &format!("{n} connections that policy forbids were begun meanwhile; ended"),
+                &format!("{n} connections that policy forbids may have begun meanwhile; ended"),
             ),
             Err(error) => {
                 self.note(&format!("connections that policy forbids are not ended: {error}"));
@@ -24,8 +27,8 @@ impl Node {
     }
 }
 
-fn close(netns: &Netns, intent: &Intent) -> Result<usize> {
-    let mut conversations = Conversations::new(intent);
+fn close(netns: &Netns, intent: &Intent, own: &BTreeSet<IpAddr>) -> Result<usize> {
+    let mut conversations = Conversations::new(intent, own);
     let mut all = Conntrack::in_netns(netns)?;
     all.delete_where(|connection| conversations.is_forbidden(&first_packet(connection)))
 }

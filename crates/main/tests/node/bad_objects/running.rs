@@ -264,7 +264,8 @@ fn set_of(round: usize) -> String {
 fn open(node: &Node) -> Store {
     let Some(member) = &node.etcd else { return node.store() };
     let host = Netns::open(node.netns("host")).unwrap();
-    let config = etcd::Config { endpoints: vec![member.endpoint.clone()], ..etcd::Config::default() };
+    let config =
+        etcd::Config { endpoints: vec![member.endpoint.clone()], ..etcd::Config::default() };
     let opened = host.enter(|| {
         let store = Store::Etcd(etcd::Store::new(config).unwrap());
         // Its connections are made by a thread that the first call starts.
