@@ -267,8 +267,12 @@ impl<K: Netfilter> FilterTable<K> {
         let renderer = Renderer::new(self.settings.clone());
         if self.stands() {
             let ruleset = renderer.whole(wanted.intent, wanted.around);
-            let steps = partly::complete(&ruleset, &self.ask(partly::read)?, absent);
+            let present = self.ask(partly::read)?;
+            let steps = partly::complete(&ruleset, &present, absent);
             steps.iter().try_for_each(|batch| self.commit(batch, PATIENT))?;
+            if absent.are_hosts_in_doubt {
+                self.commit(&partly::renew_hosts(&ruleset, &present), PATIENT)?;
+            }
         } else {
             let _turn = turn();
             let present = self.ask(K::tables)?;

@@ -742,7 +742,8 @@ impl Dataplane {
     /// nothing else is touched.
     fn apply_partly(&mut self) -> Result<(), kernel::Error> {
         let Some(recalled) = &mut self.recalled else { return Ok(()) };
-        let mut absent = Absent::default();
+        let are_hosts_in_doubt = self.trials.is_any_back();
+        let mut absent = Absent { are_hosts_in_doubt, ..Absent::default() };
         for gone in self.overlay.gone() {
             absent.interfaces.insert(gone.interface.clone());
             absent.addresses.extend(&gone.addresses);

@@ -31,6 +31,11 @@ impl Node {
         for record in self.journal.all() {
             dataplane.retake(&endpoint_key(&record));
         }
+        let may_be_cut_off = dataplane.trials.is_any_back();
+        drop(dataplane);
+        if may_be_cut_off {
+            self.flush_or_say();
+        }
     }
 
     /// What was written down; what cannot be used is put aside and said.

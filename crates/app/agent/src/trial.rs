@@ -145,6 +145,11 @@ impl Trials {
         }
     }
 
+    /// Whether something is not in force that the datastore has.
+    pub(crate) fn is_any_back(&self) -> bool {
+        self.hold.held().next().is_some()
+    }
+
     /// Puts harmless values in the place of those that may not be.
     pub(crate) fn amend(&self, remembered: &mut BTreeMap<String, String>) {
         self.hold.amend(remembered);

@@ -45,6 +45,7 @@ use plan::{Fill, In, Plan, SetPlan, Transaction};
 use state::{Body, Kind, Litter, Object, SetUse, State, chains_of};
 use workload::Placed;
 
+pub use host::is_of_hosts;
 pub use replace::Standing;
 pub use ruleset::{DISPATCH, Filled, Ruleset, places};
 pub use settings::{

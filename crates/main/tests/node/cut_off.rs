@@ -100,6 +100,19 @@ fn refused(node: &Node) -> String {
 }
 
 #[test]
+fn failsafe_ports_that_are_needed_are_put_back() {
+    let Some(mut node) = Node::with_etcd_beyond(1) else { return };
+    node.start_agent();
+    let [no_failsafes, endpoint] = endpoint();
+    // Without a policy an endpoint denies everything but what is failsafe.
+    apply(&node, &[endpoint]);
+    until("the endpoint is in force", || ruleset(&node).contains("chain host-out"));
+    apply(&node, &[no_failsafes]);
+    until_held(&node, "FelixConfiguration default (revision ");
+    assert!(ruleset(&node).contains("chain host-out"));
+}
+
+#[test]
 fn a_policy_that_cuts_the_node_off_is_taken_back_until_it_is_mended() {
     let Some(mut node) = protected() else { return };
     apply(&node, &[policy("strict", "Deny", 2379)]);
@@ -143,6 +156,20 @@ fn a_datastore_that_cannot_be_reached_at_all_is_no_policys_fault() {
 
 fn held_file(node: &Node) -> String {
     std::fs::read_to_string(node.path("state/held.json")).unwrap_or_default()
+}
+
+#[test]
+fn an_agent_that_dies_while_cut_off_finds_its_way_back() {
+    let Some(mut node) = protected() else { return };
+    until("the endpoint is acquitted", || held_file(&node).contains("\"objects\":{}"));
+    apply(&node, &[policy("strict", "Deny", 2379)]);
+    until("it is in force", || ruleset(&node).contains("2379"));
+    node.pause_dataplane(true);
+    assert!(!reaches(&node), "{}", ruleset(&node));
+    assert!(held_file(&node).contains("globalnetworkpolicies/strict"));
+    node.kill_agent(true);
+    node.start_agent();
+    until_held(&node, "GlobalNetworkPolicy strict (revision ");
 }
 
 #[test]

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use kernel::Result;
-use kernel::nft::{Batch, Element, ElementValue, Expression, Key, TableFamily, TableId, Verdict};
-use policy::render::{DISPATCH, Filled, Ruleset};
+use kernel::nft::{
+    Batch, Element, ElementValue, Expression, Key, Rule, TableFamily, TableId, Verdict,
+};
+use policy::render::{DISPATCH, Filled, Ruleset, is_of_hosts};
 
 use super::netfilter::Netfilter;
 use super::{TABLE, tables};
@@ -16,6 +18,8 @@ use super::{TABLE, tables};
 pub(crate) struct Absent {
     pub(crate) interfaces: BTreeSet<String>,
     pub(crate) addresses: BTreeSet<IpAddr>,
+    /// Whether what endpoints of the host do now may be what an earlier run wanted to take back.
+    pub(crate) are_hosts_in_doubt: bool,
 }
 
 /// Reads our tables as they stand; of chains only the names.
@@ -109,6 +113,28 @@ pub(super) fn complete(wanted: &Ruleset, present: &Ruleset, absent: &Absent) -> 
         }
     }
     [first, batch]
+}
+
+/// Has the endpoints of the host do what is wanted, where `present` stands: they are what may have
+/// cut the node off from its datastore. What would lead to a chain that is not there is left out.
+pub(super) fn renew_hosts(wanted: &Ruleset, present: &Ruleset) -> Batch {
+    let mut batch = Batch::new();
+    let unknown = unknown_chains(wanted, present);
+    let is_known = |rule: &&Rule| {
+        !rule.expressions.iter().any(|it| match it {
+            Expression::Verdict(Verdict::Goto(chain) | Verdict::Jump(chain)) => {
+                unknown.contains(chain)
+            }
+            _ => false,
+        })
+    };
+    let id = TableId::new(TableFamily::Inet, TABLE);
+    for key in present.chains.keys().filter(|(_, name)| is_of_hosts(name)) {
+        batch.flush_chain(&id, &key.1);
+        let rules = wanted.chains.get(key).map(|(_, rules)| rules.as_slice()).unwrap_or_default();
+        rules.iter().filter(is_known).for_each(|rule| batch.add_rule(&id, rule));
+    }
+    batch
 }
 
 /// The chains that are not there and would look at a set whose members are not known, or lead to

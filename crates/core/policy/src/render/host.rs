@@ -112,6 +112,11 @@ pub(super) fn chain_name((stage, direction): Occasion) -> &'static str {
     }
 }
 
+/// Whether a chain dispatches to the rules of hosts' endpoints.
+pub fn is_of_hosts(chain: &str) -> bool {
+    OCCASIONS.iter().any(|occasion| chain_name(*occasion) == chain)
+}
+
 /// Makes the chain that dispatches on an occasion; false if no endpoint has rules for it.
 fn occasion_chain(draft: &mut Draft<'_>, occasion: Occasion, resolved: &Resolved<'_>) -> bool {
     let (stage, direction) = occasion;

@@ -122,6 +122,26 @@ fn an_endpoint_that_does_not_answer_is_named_with_its_reason() {
 }
 
 #[test]
+fn a_connection_that_stands_does_not_count_as_reaching_it() {
+    if !member::is_installed() {
+        return;
+    }
+    let member = Member::start();
+    let proxy = Proxy::start(host(&member.url));
+    let store = through(&proxy, Duration::from_secs(10));
+    store.get("/a").unwrap();
+    store.reach(Duration::from_secs(10)).unwrap();
+    proxy.refuse_new();
+    let error = store.reach(Duration::from_secs(10)).unwrap_err().to_string();
+    assert!(error.contains(&proxy.address), "{error}");
+    store.get("/a").unwrap();
+    proxy.silence_all();
+    store.reach(Duration::from_millis(200)).unwrap_err();
+    proxy.heal();
+    store.reach(Duration::from_secs(10)).unwrap();
+}
+
+#[test]
 fn calls_go_to_the_endpoint_that_is_left() {
     if !member::is_installed() {
         return;

@@ -61,9 +61,14 @@ impl Proxy {
         self.shared.silent_below.store(u64::MAX, Ordering::SeqCst);
     }
 
+    /// Closes connections to come; those of now go on.
+    pub(crate) fn refuse_new(&self) {
+        self.shared.is_refusing.store(true, Ordering::SeqCst);
+    }
+
     /// Closes all connections, those to come as well.
     pub(crate) fn refuse(&self) {
-        self.shared.is_refusing.store(true, Ordering::SeqCst);
+        self.refuse_new();
         self.close_all();
     }
 
