@@ -157,6 +157,22 @@ fn policy_knows_this_nodes_endpoints_and_everybodys_addresses() {
 }
 
 #[test]
+fn pools_say_which_tunnels_there_are() {
+    let mut inputs = Inputs::new("n1");
+    let mut tunnels = |name: &str, cidr: &str, field: &str, mode: &str| {
+        let spec = json!({ "cidr": cidr, field: mode });
+        let key = format!("{RESOURCES}/ippools/{name}");
+        put(&mut inputs, &key, json!({ "metadata": { "name": name }, "spec": spec }));
+        let found = inputs.surroundings().tunnels;
+        [found.ipip, found.vxlan_v4, found.vxlan_v6]
+    };
+    assert_eq!(tunnels("a", "10.0.0.0/16", "ipipMode", "Never"), [false, false, false]);
+    assert_eq!(tunnels("a", "10.0.0.0/16", "ipipMode", "CrossSubnet"), [true, false, false]);
+    assert_eq!(tunnels("b", "fd00::/64", "vxlanMode", "Always"), [true, false, true]);
+    assert_eq!(tunnels("a", "10.0.0.0/16", "vxlanMode", "Always"), [false, true, true]);
+}
+
+#[test]
 fn an_endpoint_that_moves_is_known_where_it_is() {
     let mut inputs = cluster();
     let moved = |inputs: &mut Inputs, node: &str| {

@@ -244,8 +244,8 @@ impl Prober {
         prober
     }
 
-    /// Waits until all interfaces take packets: the kernel lets that happen behind one's back, after
-    /// whatever else it has to do, and drops in silence until then.
+    /// Waits until all interfaces take packets: the kernel lets that happen behind one's back, when
+    /// it has nothing else to do, and drops in silence until then.
     fn await_links(&mut self) {
         let until = Instant::now() + PATIENCE;
         for end in self.world.ends() {

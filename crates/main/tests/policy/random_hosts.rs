@@ -10,7 +10,7 @@ use crate::hosts::{LAST, Question, Stage, host_endpoint, interfaces, mismatches}
 use crate::probes::Prober;
 use crate::random::{Changing, place};
 
-const N_SEEDS: u64 = 30;
+const N_SEEDS: u64 = 20;
 /// Flushes in a sequence.
 const N_STEPS: usize = 5;
 /// Packets after each of them.
