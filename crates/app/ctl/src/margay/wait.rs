@@ -9,7 +9,6 @@ use api::Kind;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use serde_json::{Value, json};
-use store::realised::Realised;
 use store::resources::Name;
 
 use super::arguments::Format;
@@ -220,19 +219,14 @@ impl Wanted {
 fn wanted(session: &Session, arguments: &WaitArguments) -> Result<Wanted, Failure> {
     let namespace = arguments.namespace.as_deref();
     let all = |kinds: &[Kind], what: String| {
-        let mut revisions = all_of(session, kinds, namespace)?;
+        let revisions = all_of(session, kinds, namespace)?;
         let only = revisions.first_key_value().filter(|_| revisions.len() == 1);
         let what = match (only.and_then(|(key, _)| Name::at_key(key)), revisions.len()) {
             (Some(only), _) => spoken(&only),
             (None, 0) => what,
             (None, n) => format!("{n} {what}"),
         };
-        let is_one = revisions.len() == 1;
-        // What is gone has no revision to be found: where one node is, all should come.
-        let told = Realised::all(&session.store)?;
-        let newest = told.into_values().map(|it| it.revision).max();
-        revisions.extend(newest.map(|newest| (String::new(), newest)));
-        Ok(Wanted { what, is_one, revisions })
+        Ok(Wanted { what, is_one: revisions.len() == 1, revisions })
     };
     let (first, rest) = match arguments.objects.split_first() {
         None => {
