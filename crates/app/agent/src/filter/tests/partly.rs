@@ -63,6 +63,7 @@ fn whoever_is_gone_is_taken_out_with_its_addresses() {
     let absent = Absent {
         interfaces: ["cali1".to_owned()].into(),
         addresses: ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()].into(),
+        are_hosts_in_doubt: false,
     };
     apply_partly(&mut filter, &Intent::default(), &absent);
     let now = stands(&mut filter.kernel.nft);
