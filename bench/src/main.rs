@@ -10,6 +10,7 @@ mod latency;
 mod memory;
 mod node;
 mod objects;
+mod policy;
 mod process;
 mod report;
 mod samples;
@@ -34,13 +35,14 @@ struct Options {
     /// Count instructions of the reading commands with valgrind as well; takes minutes.
     #[arg(long)]
     instructions: bool,
-    /// The margay to measure (`node`, `idle`, `addresses`), in the place of a fresh release build.
+    /// The margay to measure (`node`, `idle`, `addresses`, `policy`,
+    /// `packets`), in the place of a fresh release build.
     #[arg(long)]
     margay: Option<PathBuf>,
     /// An earlier margay, to measure beside this one (`node`, `addresses`).
     #[arg(long)]
     before: Option<PathBuf>,
-    /// Fewer runs (`node`, `idle`): a first impression within a minute.
+    /// Fewer runs (`node`, `idle`, `policy`, `packets`): a first impression within a minute.
     #[arg(long)]
     quick: bool,
     /// How to print.
@@ -61,6 +63,8 @@ enum What {
     Simulation,
     Idle,
     Node,
+    Policy,
+    Packets,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -117,6 +121,14 @@ fn main() -> anyhow::Result<()> {
             What::Idle => node::measure_idle(&options)?,
             What::Node => {
                 nodes.extend(node::measure(&options)?);
+                Vec::new()
+            }
+            What::Policy => {
+                nodes.extend(policy::measure(&options)?);
+                Vec::new()
+            }
+            What::Packets => {
+                nodes.extend(policy::measure_packets(&options)?);
                 Vec::new()
             }
         });

@@ -3,9 +3,9 @@
 
 mod calls;
 mod idle;
-mod place;
+pub(crate) mod place;
 mod start;
-mod weight;
+pub(crate) mod weight;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -39,7 +39,7 @@ pub(crate) fn measure_idle(options: &Options) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// The program and a folder for what it makes; none for who may not measure this.
-fn prepare(options: &Options) -> anyhow::Result<Option<(PathBuf, TempDir)>> {
+pub(crate) fn prepare(options: &Options) -> anyhow::Result<Option<(PathBuf, TempDir)>> {
     if !nix::unistd::geteuid().is_root() {
         ensure!(options.what.is_empty(), "node: needs root for network namespaces");
         options.say("nothing of a node, for which root is needed");

@@ -150,7 +150,7 @@ impl Place {
     }
 
     /// A command of ours, on the datastore of this node.
-    fn margay(&self, words: &[&str]) -> Command {
+    pub(crate) fn margay(&self, words: &[&str]) -> Command {
         let mut command = Command::new(self.folder.join("margay"));
         command.args(words).env_clear().env("MARGAY_STATE_DIR", self.folder.join("state"));
         match self.etcd.is_some() {
@@ -180,6 +180,12 @@ impl Place {
     }
 
     fn start_agent(&mut self, join_every: Option<u64>) -> anyhow::Result<()> {
+        self.spawn_agent(join_every)?;
+        until("the agent serves", || UnixStream::connect(self.socket()).is_ok())
+    }
+
+    /// Starts the agent, and waits for nothing.
+    pub(crate) fn spawn_agent(&mut self, join_every: Option<u64>) -> anyhow::Result<()> {
         self.configuration["agent_socket"] = json!(self.socket());
         let mut command = self.margay(&["agent", "--node", "n1", "--address", "172.30.0.1/24"]);
         command.args(join_every.map(|seconds| format!("--join-every={seconds}")));
@@ -187,7 +193,27 @@ impl Place {
         let log = File::create(self.folder.join("log"))?;
         command.stdout(Stdio::null()).stderr(log);
         self.agent = Some(self.netns.enter(|| command.spawn())??);
-        until("the agent serves", || UnixStream::connect(self.socket()).is_ok())
+        Ok(())
+    }
+
+    /// Ends the agent as a crash would: what it has made stays.
+    pub(crate) fn kill_agent(&mut self) {
+        // The supervisor first: it would start its child again.
+        let processes = self.agent_processes();
+        for process in processes.iter().filter_map(|process| i32::try_from(*process).ok()) {
+            let _ = nix::sys::signal::kill(Pid::from_raw(process), nix::sys::signal::SIGKILL);
+        }
+        if let Some(mut agent) = self.agent.take() {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+        // Its successor needs what it held, and finds out what it held by asking for it.
+        let _ = until("the agent is gone", || processes.iter().all(|it| is_over(*it)));
+    }
+
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     fn socket(&self) -> PathBuf {
@@ -228,7 +254,12 @@ impl Place {
     pub(crate) fn cpu_ms(&self) -> anyhow::Result<f64> {
         let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
         let plugins = used.user_time().num_microseconds() + used.system_time().num_microseconds();
-        let mut all = plugins as f64 / 1000.0;
+        Ok(plugins as f64 / 1000.0 + self.agent_cpu_ms()?)
+    }
+
+    /// Processor time that the agent has used, in milliseconds.
+    pub(crate) fn agent_cpu_ms(&self) -> anyhow::Result<f64> {
+        let mut all = 0.0;
         for process in self.agent_processes() {
             let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(i32::try_from(process)?))?;
             let used: TimeSpec = clock_gettime(clock)?;
@@ -282,16 +313,18 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The supervisor first: it would start its child again.
-        let processes = self.agent_processes();
-        for process in processes.into_iter().filter_map(|process| i32::try_from(process).ok()) {
-            let _ = nix::sys::signal::kill(Pid::from_raw(process), nix::sys::signal::SIGKILL);
-        }
-        for child in self.agent.iter_mut().chain(self.etcd.iter_mut()) {
+        self.kill_agent();
+        if let Some(child) = &mut self.etcd {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
+}
+
+/// Whether a process has ended, whoever is to be told of it.
+fn is_over(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status"));
+    status.map_or(true, |status| status.contains("State:\tZ"))
 }
 
 fn switch_on(netns: &Netns, link: &str) -> anyhow::Result<()> {

@@ -45,7 +45,7 @@ pub(super) fn measure(
 }
 
 /// Adds pods to a node until it has so many.
-pub(super) fn fill(
+pub(crate) fn fill(
     place: &Place,
     pods: &mut Vec<Pod>,
     wanted: usize,
