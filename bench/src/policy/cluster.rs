@@ -212,9 +212,13 @@ impl Cluster {
         Ok(all)
     }
 
-    /// How many lines the listing of our table has.
-    pub(super) fn n_lines(&self) -> anyhow::Result<usize> {
-        Ok(self.run("nft", &["list", "table", "inet", TABLE], "")?.lines().count())
+    /// How many lines the listing of our table has, without the members of its sets and with them.
+    pub(super) fn n_lines(&self) -> anyhow::Result<[usize; 2]> {
+        let list = |words: &[&str]| {
+            let words = [words, &["list", "table", "inet", TABLE]].concat();
+            anyhow::Ok(self.run("nft", &words, "")?.lines().count())
+        };
+        Ok([list(&["--terse"])?, list(&[])?])
     }
 
     /// An interface pair that no runtime has asked for.

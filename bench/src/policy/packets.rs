@@ -28,6 +28,13 @@ const EACH: Duration = Duration::from_millis(150);
 const FIRST_PORT: usize = 20_000;
 const AIM_WALKED: f64 = 8.0;
 
+/// A node answers for its pods' next hop only if it has a way out itself.
+const UPLINK: &str = "link add up0 type bridge
+link set up0 up
+address add 172.30.0.1/24 dev up0
+route add default via 172.30.0.2 dev up0
+";
+
 /// A node with two pods.
 struct Lane {
     name: String,
@@ -88,6 +95,7 @@ fn stay_on_one_processor(all: &CpuSet) -> anyhow::Result<()> {
 
 fn lane(between: Between, margay: &Path, folder: &Path) -> anyhow::Result<Lane> {
     let mut cluster = Cluster::bare(margay, folder, 2)?;
+    cluster.run("ip", &["-batch", "-"], UPLINK)?;
     let (from, to) = (cluster.address_of(0)?, cluster.address_of(1)?);
     let n = match between {
         Between::Nothing => 0,
@@ -194,12 +202,11 @@ fn walked(options: &Options, margay: &Path, folder: &Path) -> anyhow::Result<She
         let mut tracer = Tracer::new(&lane.cluster.place.netns)?;
         lane.ends.exchange()?;
         let counts = tracer.walked()?;
-        let [first, .., last] = counts.as_slice() else {
-            anyhow::bail!("no traces: {counts:?}");
-        };
+        let [first, later @ ..] = counts.as_slice() else { anyhow::bail!("no traces") };
+        let most = later.iter().max().context("no traces of later packets")?;
         let what = format!("rules walked through, {n} policies");
         figures.push(Figure::less(&what, "first packet", *first as f64));
-        figures.push(Figure::less(&what, "established", *last as f64).aim(AIM_WALKED));
+        figures.push(Figure::less(&what, "established", *most as f64).aim(AIM_WALKED));
     }
     Ok(Sheet { title: "Rules", table: report::table(&figures), figures })
 }

@@ -15,6 +15,8 @@ use nix::sys::socket::{
 };
 
 const TABLE: &str = "margay";
+/// The chain of packets that are not for the node itself.
+const FORWARD: &str = "forward";
 /// Asks for the traces of all packets.
 pub(super) const WISHES: &str = "table inet wishes {
     chain c { type filter hook prerouting priority -450; meta nftrace set 1; }
@@ -66,8 +68,8 @@ impl Tracer {
         Ok(Self { socket, nft: Nft::in_netns(netns)? })
     }
 
-    /// How many rules of ours each packet walked through since the last time, in the order in which
-    /// the packets came.
+    /// How many rules of ours each packet walked through since the last time that was passed on, in
+    /// the order in which the packets came.
     pub(super) fn walked(&mut self) -> anyhow::Result<Vec<usize>> {
         let packets = self.drain()?;
         let table = TableId::new(TableFamily::Inet, TABLE);
@@ -75,7 +77,9 @@ impl Tracer {
         for listed in self.nft.rules(Some(&table))? {
             places.entry(listed.rule.chain).or_default().push(listed.handle);
         }
-        packets.iter().map(|steps| count(steps, &places)).collect()
+        // Pods talk to their own network by themselves.
+        let is_passed_on = |steps: &&Vec<Step>| steps.iter().any(|step| step.chain == FORWARD);
+        packets.iter().filter(is_passed_on).map(|steps| count(steps, &places)).collect()
     }
 
     fn drain(&mut self) -> anyhow::Result<Vec<Vec<Step>>> {
