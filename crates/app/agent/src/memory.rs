@@ -119,15 +119,17 @@ impl Memory {
     }
 
     fn keeps(&self, key: &str) -> bool {
-        match key.strip_prefix(ENDPOINTS) {
-            Some(rest) => {
-                let name = rest.split_once('/').map(|(_, name)| name);
-                let parts = name.and_then(|name| WorkloadEndpointParts::parse(name).ok());
-                parts.is_some_and(|parts| parts.node == self.node)
-            }
+        match is_of_node(key, &self.node) {
+            Some(is_ours) => is_ours,
             None => KEPT.iter().any(|prefix| key.starts_with(prefix)),
         }
     }
+}
+
+/// Whether an endpoint is one of a node's, by its name; none if the key is that of something else.
+pub(crate) fn is_of_node(key: &str, node: &str) -> Option<bool> {
+    let (_, name) = key.strip_prefix(ENDPOINTS)?.split_once('/')?;
+    Some(WorkloadEndpointParts::parse(name).is_ok_and(|parts| parts.node == node))
 }
 
 #[cfg(test)]

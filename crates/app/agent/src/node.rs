@@ -32,7 +32,7 @@ use crate::filter::{self, Absent, FilterTable, Wanted};
 use crate::finding::Finding;
 use crate::foreign;
 use crate::health::{self, Flushed, Health, Registration};
-use crate::memory::Memory;
+use crate::memory::{self, Memory};
 use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
 use crate::parameters::Parameters;
@@ -303,8 +303,11 @@ impl Node {
             let may_be = value.is_some_and(|value| claim::says_ready(value) != Some(true));
             self.may_be_locked.store(may_be, Ordering::Release);
         }
-        let entry = value.map(|value| (value.to_vec(), revision));
-        self.view().observe(key, entry, revision);
+        // Nothing is planned with the endpoints of others, of which there are many.
+        if memory::is_of_node(key, &self.name) != Some(false) {
+            let entry = value.map(|value| (value.to_vec(), revision));
+            self.view().observe(key, entry, revision);
+        }
         let mut dataplane = self.dataplane();
         match dataplane.ahead.get(key) {
             // What comes now is out of date, or our own write, which was absorbed when it was made.

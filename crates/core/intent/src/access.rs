@@ -73,7 +73,8 @@ impl Inputs {
         let gone: Vec<String> =
             self.presented.keys().filter(|path| !wanted.contains_key(*path)).cloned().collect();
         for path in gone {
-            let elsewhere = self.elsewhere.get(&path).cloned();
+            let elsewhere = self.elsewhere.get(path.as_str());
+            let elsewhere = elsewhere.and_then(|it| it.workload.clone());
             self.tell(&path, elsewhere);
         }
         for (path, workload) in &wanted {
@@ -85,13 +86,12 @@ impl Inputs {
     }
 
     /// An endpoint that is stored as another node's is new, or different, or gone.
-    pub(crate) fn present_elsewhere(&mut self, path: &str) {
+    pub(crate) fn present_elsewhere(&mut self, path: &str, workload: Option<Arc<Workload>>) {
         if self.presented.contains_key(path) || self.vouched.contains_key(path) {
             self.has_local_news = true;
             return;
         }
-        let elsewhere = self.elsewhere.get(path).cloned();
-        self.tell(path, elsewhere);
+        self.tell(path, workload);
     }
 
     fn tell(&mut self, path: &str, workload: Option<Arc<Workload>>) {

@@ -15,6 +15,7 @@ use policy::graph::Graph;
 use policy::input::{Change, Labels, Workload};
 use policy::salvage::salvage;
 
+use crate::elsewhere::{Condenser, Elsewhere};
 use crate::felix::Parameters;
 use crate::live::Vouched;
 
@@ -31,8 +32,9 @@ pub struct Inputs {
     pub(crate) pools: BTreeMap<String, IpPool>,
     /// The endpoints that are stored as this node's.
     pub(crate) endpoints: BTreeMap<String, Object<WorkloadEndpoint>>,
-    /// The endpoints of other nodes: there are many, so little is kept of them.
-    pub(crate) elsewhere: BTreeMap<String, Arc<Workload>>,
+    /// The endpoints of other nodes.
+    pub(crate) elsewhere: BTreeMap<Box<str>, Elsewhere>,
+    condenser: Condenser,
     /// What the graph was told of this node's endpoints.
     pub(crate) presented: BTreeMap<String, Arc<Workload>>,
     /// Whether the graph is to be told of them anew.
@@ -97,6 +99,7 @@ impl Inputs {
     pub fn new(node: impl Into<String>) -> Self {
         let node = node.into();
         let mut graph = Graph::new(&node);
+        let condenser = Condenser::new(&node);
         graph.absorb(default_allow());
         Self {
             node,
@@ -107,6 +110,7 @@ impl Inputs {
             pools: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             elsewhere: BTreeMap::new(),
+            condenser,
             presented: BTreeMap::new(),
             has_local_news: false,
             graph,
@@ -402,8 +406,10 @@ impl Inputs {
             return BOTH;
         }
         let was_here = self.endpoints.remove(path).is_some() || self.vouched.contains_key(path);
-        self.elsewhere.insert(path.to_owned(), workload);
-        self.present_elsewhere(path);
+        let was_told = was_here || self.presented.contains_key(path);
+        let condensed = self.condenser.condense(path, Arc::clone(&workload), was_told);
+        self.elsewhere.insert(path.into(), condensed);
+        self.present_elsewhere(path, Some(workload));
         if was_here { BOTH } else { FILTER }
     }
 
@@ -415,7 +421,7 @@ impl Inputs {
         if self.elsewhere.remove(path).is_none() {
             return NOTHING;
         }
-        self.present_elsewhere(path);
+        self.present_elsewhere(path, None);
         if self.vouched.contains_key(path) { BOTH } else { FILTER }
     }
 

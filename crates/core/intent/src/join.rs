@@ -119,7 +119,7 @@ impl Inputs {
         let real = self.endpoints.iter().filter(|(key, _)| !ghosts.contains_key(key));
         let networks = real.flat_map(|(_, it)| &it.spec.ip_networks);
         used.extend(networks.map(|network| network.address()));
-        let elsewhere = self.elsewhere.values().flat_map(|it| &it.addresses);
+        let elsewhere = self.elsewhere.values().flat_map(|it| it.addresses.iter());
         used.extend(elsewhere.map(|network| network.address()));
         // What is on its way up or down may hold more than its record says.
         let moving = seen.journal.iter().filter(|record| record.phase != Phase::Ready);

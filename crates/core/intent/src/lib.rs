@@ -8,6 +8,7 @@
 mod access;
 mod adopt;
 mod census;
+mod elsewhere;
 mod felix;
 pub mod hold;
 mod inputs;

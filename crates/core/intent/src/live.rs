@@ -263,13 +263,13 @@ impl Inputs {
         }
         let here = self.endpoints.iter().flat_map(|(key, it)| {
             let networks = it.spec.ip_networks.iter();
-            networks.map(move |network| (key, network.address(), it.spec.node.as_str()))
+            networks.map(move |network| (key.as_str(), network.address(), it.spec.node.as_str()))
         });
         let elsewhere = self.elsewhere.iter().flat_map(|(key, it)| {
-            it.addresses.iter().map(move |network| (key, network.address(), it.node.as_str()))
+            it.addresses.iter().map(move |network| (&**key, network.address(), &*it.node))
         });
         let all = here.chain(elsewhere).filter_map(|(key, address, node)| {
-            let our = ours.get(&address).filter(|our| **our != key)?;
+            let our = ours.get(&address).filter(|our| our.as_str() != key)?;
             let (ours, theirs) = (name(our), name(key));
             Some(Twin { address, ours, theirs, node: node.to_owned() })
         });
@@ -303,7 +303,7 @@ impl Inputs {
         let told = all.filter_map(|(key, vouched)| {
             let here = self.endpoints.get(key).map(|it| it.spec.interface_name.as_str());
             let elsewhere =
-                || self.elsewhere.get(key).map(|it| (it.node.as_str(), it.interface.as_str()));
+                || self.elsewhere.get(key.as_str()).map(|it| (&*it.node, &*it.interface));
             let (node, interface) = here.map(|it| (&*self.node, it)).or_else(elsewhere)?;
             Some(Contradiction {
                 endpoint: name(key),
