@@ -16,10 +16,11 @@ impl Node {
     pub(crate) fn close_window(&self, intent: &Intent, own: &BTreeSet<IpAddr>) {
         match close(&self.here, intent, own) {
             Ok(0) => {}
-            Ok(n) => self.events.note(
-                "repaired",
-                &format!("{n} connections that policy forbids may have begun meanwhile; ended"),
-            ),
+            Ok(n) => {
+                let n = text::words::count(n, "connection");
+                let text = format!("{n} that policy forbids may have begun meanwhile; ended");
+                self.events.note("repaired", &text);
+            }
             Err(error) => {
                 self.note(&format!("connections that policy forbids are not ended: {error}"));
             }

@@ -65,6 +65,9 @@ fn configuration(lab: &Lab, pod: &Pod) -> Value {
         "nodename_file_optional": true,
         "agent_socket": lab.place.node(&pod.node, "run").join("agent.sock"),
         "ipam": ipam,
+        "args": { "org.apache.mesos": { "network_info": { "labels": { "labels": [
+            { "key": "app", "value": pod.role() },
+        ] } } } },
     })
 }
 

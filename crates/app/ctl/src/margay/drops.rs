@@ -162,7 +162,7 @@ fn print(
         .drops
         .iter()
         .map(|it| (it, line(names, &answer.node, it)))
-        .filter(|(_, line)| is_meant(arguments, line))
+        .filter(|(it, line)| is_meant(arguments, it, line))
         .collect();
     if let Some(format) = arguments.format.output {
         let drops: Vec<Value> =
@@ -184,13 +184,17 @@ fn print(
     Ok(terminal.page(&text)?)
 }
 
-fn is_meant(arguments: &DropsArguments, line: &str) -> bool {
-    arguments.object.as_ref().is_none_or(|object| line.contains(object.as_str()))
+fn is_meant(arguments: &DropsArguments, it: &Drop, line: &str) -> bool {
+    let addresses = [it.packet.source, it.packet.destination];
+    arguments.object.as_ref().is_none_or(|object| {
+        let is_its = |address: &IpAddr| net::parse_ip(object) == Some(*address);
+        line.contains(object.as_str()) || addresses.iter().any(is_its)
+    })
 }
 
 fn follow(arguments: &DropsArguments, names: &Names, node: &str, it: &Drop) -> Result<(), Failure> {
     let line = line(names, node, it);
-    if !is_meant(arguments, &line) {
+    if !is_meant(arguments, it, &line) {
         return Ok(());
     }
     let text = match arguments.format.output {

@@ -16,6 +16,8 @@ use super::session::Session;
 
 /// How long a command that wrote waits for the nodes.
 const SOON: Duration = Duration::from_secs(1);
+/// How many nodes are named.
+const NAMED_MAX: usize = 3;
 
 /// How far each node of the datastore has come; none for those that never told.
 pub(crate) struct Reached(BTreeMap<String, Option<Realised>>);
@@ -166,7 +168,14 @@ pub(crate) fn soon(
     let (count, time) = (reached.count(wanted), spent(began.elapsed()));
     Some(match reached.has(wanted) {
         true => format!("realised on {count} nodes in {time}"),
-        false => format!("realised on {count} nodes after {time}"),
+        false => {
+            let lacking = reached.told().filter(|(_, it)| lack(it, wanted).is_some());
+            let lacking: Vec<&str> = lacking.map(|(node, _)| node.as_str()).collect();
+            let more = if lacking.len() > NAMED_MAX { ", …" } else { "" };
+            let named: Vec<&str> = lacking.iter().take(NAMED_MAX).copied().collect();
+            let named = named.join(", ");
+            format!("realised on {count} nodes after {time}, not on {named}{more}: margay wait")
+        }
     })
 }
 

@@ -93,12 +93,18 @@ fn unknown(world: &World, word: &str) -> Failure {
 }
 
 fn pods(world: &World, namespace: Option<&str>, pod: &str) -> Vec<End> {
-    let is_it = |(at, name): &(&String, &(String, String))| {
-        world.cluster.workloads.contains_key(*at)
-            && name.1 == pod
-            && namespace.is_none_or(|it| it == name.0)
+    let there = |(at, name): &(&String, &(String, String))| {
+        let is_meant = namespace.is_none_or(|it| it == name.0);
+        is_meant && world.cluster.workloads.contains_key(*at)
     };
-    world.pods.iter().filter(is_it).map(|(key, _)| workload(world, key)).collect()
+    let called = |is_it: &dyn Fn(&str) -> bool| -> Vec<End> {
+        let there = world.pods.iter().filter(there).filter(|(_, name)| is_it(&name.1));
+        there.map(|(key, _)| workload(world, key)).collect()
+    };
+    // Containers have names that begin with something of their own, as in a lab.
+    let found = called(&|name| name == pod);
+    let ending = format!("-{pod}");
+    if found.is_empty() { called(&|name| name.ends_with(&ending)) } else { found }
 }
 
 fn workload(world: &World, key: &str) -> End {

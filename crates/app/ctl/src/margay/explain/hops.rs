@@ -35,6 +35,7 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
     let mut push = |end: Option<&End>, name: &str, endpoint: Endpoint, direction| {
         let node = world.cluster.node_of(&endpoint).unwrap_or_default().to_owned();
         let intent = intents.get(node.as_str());
+        let packet = &seen_on(world, &node, (source, destination), packet);
         let walk = intent.and_then(|it| it.explain(&endpoint, direction, packet));
         let is_of_workload = matches!(endpoint, Endpoint::Workload(_));
         let guard = match direction {
@@ -61,7 +62,9 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
         let short = end.map_or_else(|| name.clone(), |it| it.short.clone());
         hops.push(Hop { direction, name, short, node, endpoint, walk });
     };
-    if let Some(endpoint) = &source.endpoint {
+    // A host always reaches its own pods.
+    let is_own = source.is_host && !destination.is_host && !leaves;
+    if let Some(endpoint) = source.endpoint.as_ref().filter(|_| !is_own) {
         push(Some(source), "", endpoint.clone(), Direction::Egress);
     }
     if leaves && !source.is_host {
@@ -86,6 +89,25 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
     }
     to_own_host(world, source, destination, &mut hops);
     hops
+}
+
+/// A packet as a node sees it: whether it is for the host or from it, and the address that it got
+/// when it left its pool.
+fn seen_on(world: &World, node: &str, (source, destination): (&End, &End), it: &Packet) -> Packet {
+    let is_its_host = |end: &End| end.is_host && end.node.as_deref() == Some(node);
+    let is_of_host = is_its_host(source) || is_its_host(destination);
+    let mut seen = Packet { is_of_host, ..it.clone() };
+    let Some(sender) = source.node.as_ref().filter(|sender| *sender != node) else { return seen };
+    let leaves_pool = |(pool, has_nat): &(net::Cidr, bool)| *has_nat && pool.contains(it.source);
+    let exclusions = world.config(sender).text("NATOutgoingExclusions").to_owned();
+    let is_spared = exclusions == "IPPoolsAndHostIPs"
+        && world.nodes.values().flatten().any(|address| *address == it.destination);
+    if world.pools.iter().any(leaves_pool) && !world.is_of_pods(it.destination) && !is_spared {
+        let addresses = world.nodes.get(sender).into_iter().flatten();
+        let own = addresses.copied().find(|address| address.is_ipv4() == it.source.is_ipv4());
+        seen.source = own.unwrap_or(it.source);
+    }
+    seen
 }
 
 /// What a workload may send to its own host a setting decides before the host's policies.

@@ -32,7 +32,12 @@ pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
     }
     for end in [&answer.source, &answer.destination] {
         if end.endpoint.is_none() {
-            let what = if end.is_host { "has no host endpoint" } else { "is outside" };
+            let is_of_pods = end.addresses.iter().any(|it| answer.world.is_of_pods(*it));
+            let what = match end.is_host {
+                true => "has no host endpoint",
+                false if is_of_pods => "is an address of pods that none has: nothing answers",
+                false => "is outside",
+            };
             let _ = writeln!(text, "{} {what}: no policies decide there", end.name);
         }
     }

@@ -8,6 +8,7 @@ use api::Kind;
 use api::keys::{ResourceKey, ResourceKind};
 use model::felix::{self, Config, Source, Sources, from_resource};
 use model::resource::{NodeAddress, Resource};
+use net::Cidr;
 use policy::convert::convert;
 use policy::input::{Change, Key};
 use policy::intent::Intent;
@@ -21,7 +22,7 @@ use super::super::failure::Failure;
 use super::super::session::Session;
 
 /// The kinds that policy is computed from, the nodes, and their settings.
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind::WorkloadEndpoint,
     Kind::HostEndpoint,
     Kind::NetworkSet,
@@ -33,6 +34,7 @@ const KINDS: [Kind; 12] = [
     Kind::StagedGlobalNetworkPolicy,
     Kind::StagedNetworkPolicy,
     Kind::Node,
+    Kind::IpPool,
     Kind::FelixConfiguration,
 ];
 
@@ -44,6 +46,8 @@ pub(crate) struct World {
     pub(crate) pods: BTreeMap<Key, (String, String)>,
     /// The nodes with their addresses.
     pub(crate) nodes: BTreeMap<String, Vec<IpAddr>>,
+    /// The networks of pods, and whether what leaves them gets the address of its node.
+    pub(crate) pools: Vec<(Cidr, bool)>,
     /// The texts of settings, by the object that has them.
     settings: BTreeMap<String, BTreeMap<String, String>>,
     /// Objects that are not in force because something is wrong with them.
@@ -128,6 +132,10 @@ impl World {
             self.nodes.insert(name, addresses);
             return;
         }
+        if let Resource::IpPool(pool) = &resource {
+            self.pools.push((pool.spec.cidr, pool.spec.nat_outgoing));
+            return;
+        }
         let key = ResourceKey { kind: ResourceKind::Api(kind), namespace, name };
         match convert(&key, Some(&resource)) {
             Ok(Some(change)) => {
@@ -148,6 +156,11 @@ impl World {
                 self.absorb_rest(kind, &key, &stored.object);
             }
         }
+    }
+
+    /// Whether an address belongs to pods.
+    pub(crate) fn is_of_pods(&self, address: IpAddr) -> bool {
+        self.pools.iter().any(|(pool, _)| pool.contains(address))
     }
 
     /// Whether somebody wrote a profile.
