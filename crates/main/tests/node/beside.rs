@@ -281,8 +281,14 @@ fn kube_proxy_nftables() -> String {
     mark set mark xor 0x4000
     masquerade fully-random
   }}
-  chain service-80 {{ jump mark-for-masquerade; numgen random mod 1 vmap {{ 0 : goto endpoint-80 }}; }}
-  chain service-81 {{ jump mark-for-masquerade; numgen random mod 1 vmap {{ 0 : goto endpoint-81 }}; }}
+  chain service-80 {{
+    jump mark-for-masquerade
+    numgen random mod 1 vmap {{ 0 : goto endpoint-80 }}
+  }}
+  chain service-81 {{
+    jump mark-for-masquerade
+    numgen random mod 1 vmap {{ 0 : goto endpoint-81 }}
+  }}
   chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}
   chain cluster-ips-check {{ ip daddr @cluster-ips reject; }}
   chain service-endpoints-check {{ ip daddr . meta l4proto . th dport vmap @no-endpoint-services; }}
@@ -293,7 +299,10 @@ fn kube_proxy_nftables() -> String {
   }}
   chain nat-prerouting {{ type nat hook prerouting priority -100; policy accept; jump services; }}
   chain nat-output {{ type nat hook output priority -100; policy accept; jump services; }}
-  chain nat-postrouting {{ type nat hook postrouting priority 100; policy accept; jump masquerading; }}
+  chain nat-postrouting {{
+    type nat hook postrouting priority 100; policy accept;
+    jump masquerading
+  }}
 }}
 "
     )

@@ -19,6 +19,9 @@ pub(crate) const BLOCK: &str = "10.77.88.0/26";
 /// The same in keys.
 pub(crate) const BLOCK_IN_KEY: &str = "10.77.88.0-26";
 
+/// The name of samples that are good, and still of no use to the agent.
+pub(crate) const REQUESTS: &str = "policy for requests";
+
 /// An object and where it lies.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
@@ -72,10 +75,43 @@ fn assert_good(sample: &Sample) {
     assert!(problems.is_empty(), "{}: {problems:?}", sample.name);
 }
 
+/// The fields of the schema's tables that no sample of the kind has.
+pub(crate) fn missing(samples: &[Sample]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for kind in Kind::all() {
+        let folder = format!("/{}/", kind.plural());
+        let of_kind = samples.iter().filter(|sample| sample.key.contains(&folder));
+        let values: Vec<&Value> = of_kind.map(|sample| &sample.value).collect();
+        for field in schema::object_for(kind).fields.iter().filter(|it| it.name == "spec") {
+            look(&values, field, &format!("{} spec", kind.name()), &mut missing);
+        }
+    }
+    missing
+}
+
+/// Notes a field that none of the values has, or what is missing inside it.
+fn look(values: &[&Value], field: &Field, path: &str, missing: &mut Vec<String>) {
+    let found: Vec<&Value> = values.iter().filter_map(|value| value.get(field.name)).collect();
+    let (inner, found) = match field.shape {
+        _ if found.is_empty() => {
+            missing.push(path.to_owned());
+            return;
+        }
+        Shape::Object(inner) => (inner, found),
+        Shape::List(Shape::Object(inner)) => {
+            (*inner, found.into_iter().filter_map(Value::as_array).flatten().collect())
+        }
+        _ => return,
+    };
+    for field in inner.fields {
+        look(&found, field, &format!("{path}.{}", field.name), missing);
+    }
+}
+
 fn resource(name: &'static str, kind: Kind, spec: Value) -> Sample {
     let mut object = match kind {
         Kind::WorkloadEndpoint => format!("n1-cni-bad{NUMBER}-eth0"),
-        Kind::FelixConfiguration => format!("node.bad-{NUMBER}"),
+        Kind::FelixConfiguration if name == "settings" => format!("node.bad-{NUMBER}"),
         _ => format!("bad-{NUMBER}"),
     };
     if name == "workload elsewhere" {
@@ -171,11 +207,9 @@ fn rules(is_ingress: bool) -> Value {
         { "action": "Pass", "notProtocol": 132 },
         { "action": "Deny", "source": { "selector": "a in { 'b', 'c' }" } },
     ]);
-    if is_ingress {
-        rules.as_array_mut().unwrap().push(json!({
-            "action": "Allow", "protocol": "TCP", "destination": { "ports": [8080] },
-        }));
-    }
+    let side = if is_ingress { "source" } else { "destination" };
+    let service = json!({ "services": { "name": "s", "namespace": "default" } });
+    rules.as_array_mut().unwrap().push(json!({ "action": "Allow", side: service }));
     rules
 }
 
@@ -204,6 +238,13 @@ fn policies() -> Vec<Base> {
         "preDNAT": true, "types": ["Ingress"],
         "ingress": [{ "action": "Deny", "source": { "nets": ["192.0.2.0/24"] } }],
     });
+    // Nobody here looks into requests, so it is named though it is good.
+    let mut requests = plain.clone();
+    requests["egress"] = json!([]);
+    requests["ingress"] = json!([{
+        "action": "Allow", "protocol": "TCP", "destination": { "ports": [8080] },
+        "http": { "methods": ["GET"], "paths": [{ "exact": "/a" }, { "prefix": "/b" }] },
+    }]);
     let kubernetes = json!({
         "podSelector": { "matchLabels": { "role": "victim" }, "matchExpressions": [
             { "key": "a", "operator": "In", "values": ["b"] },
@@ -220,6 +261,11 @@ fn policies() -> Vec<Base> {
     });
     vec![
         ("global policy", Kind::GlobalNetworkPolicy, global.clone()),
+        (REQUESTS, Kind::GlobalNetworkPolicy, requests.clone()),
+        (REQUESTS, Kind::NetworkPolicy, requests.clone()),
+        (REQUESTS, Kind::StagedGlobalNetworkPolicy, requests.clone()),
+        (REQUESTS, Kind::Profile, json!({ "ingress": requests["ingress"] })),
+        (REQUESTS, Kind::StagedNetworkPolicy, requests),
         ("forward policy", Kind::GlobalNetworkPolicy, forwarded),
         ("policy", Kind::NetworkPolicy, plain.clone()),
         ("staged global policy", Kind::StagedGlobalNetworkPolicy, global),
@@ -260,14 +306,42 @@ fn endpoints() -> Vec<Base> {
     ]
 }
 
+/// What cannot be found by trying.
+fn settings() -> Value {
+    json!({
+        "featureDetectOverride": "MASQFullyRandom=true", "featureGates": "One=two",
+        "chainInsertMode": "Append", "defaultEndpointToHostAction": "Return",
+        "iptablesFilterAllowAction": "Return", "iptablesMangleAllowAction": "Return",
+        "iptablesFilterDenyAction": "Reject", "nftablesFilterAllowAction": "Return",
+        "nftablesMangleAllowAction": "Return", "nftablesFilterDenyAction": "Reject",
+        "logActionRateLimit": "5/second", "bpfExternalServiceMode": "DSR",
+        "healthTimeoutOverrides": [{ "name": "x", "timeout": "5s" }],
+        "bpfMapSizeConntrackScaling": "DoubleIfFull", "bpfEnforceRPF": "Loose",
+        "routeSource": "WorkloadIPs", "serviceLoopPrevention": "Reject",
+        "workloadSourceSpoofing": "Any",
+    })
+}
+
 fn others() -> Vec<Base> {
     let node = json!({
         "bgp": { "ipv4Address": "172.30.0.9/24", "ipv6Address": "fd30::9/64", "asNumber": 64512 },
         "orchRefs": [{ "nodeName": "x", "orchestrator": "k8s" }],
+        "addresses": [{ "address": "172.30.0.9", "type": "InternalIP" }],
+        "vxlanTunnelMACAddr": "66:00:00:00:00:01", "vxlanTunnelMACAddrV6": "66:00:00:00:00:02",
     });
+    let filter = |cidr: &str, action: &str| {
+        json!([{
+            "action": action, "cidr": cidr, "matchOperator": "In",
+            "prefixLength": { "min": 8, "max": 32 }, "communities": { "values": ["1:2"] },
+            "operations": [
+                { "addCommunity": { "value": "1:2" } }, { "prependASPath": { "prefix": [64512] } },
+                { "setPriority": { "value": 10 } },
+            ],
+        }])
+    };
     let filter = json!({
-        "exportV4": [{ "action": "Accept", "cidr": "10.0.0.0/8", "matchOperator": "In" }],
-        "importV6": [{ "action": "Reject", "cidr": "fd00::/8", "matchOperator": "Equal" }],
+        "exportV4": filter("10.0.0.0/8", "Accept"), "importV4": filter("10.0.0.0/8", "Accept"),
+        "exportV6": filter("fd00::/8", "Accept"), "importV6": filter("fd00::/8", "Accept"),
     });
     let services = json!({
         "serviceClusterIPs": [{ "cidr": "10.96.0.0/12" }],
@@ -280,6 +354,24 @@ fn others() -> Vec<Base> {
         ("BGP settings", Kind::BgpConfiguration, services),
         ("BGP filter", Kind::BgpFilter, filter),
         ("BGP peer", Kind::BgpPeer, json!({ "peerIP": "192.0.2.1", "asNumber": 64513 })),
+        (
+            "BGP peers by labels",
+            Kind::BgpPeer,
+            json!({
+                "nodeSelector": "has(x)", "peerSelector": "has(y)", "nextHopMode": "Auto",
+                "reversePeering": "Auto",
+            }),
+        ),
+        (
+            "BGP peers that are workloads",
+            Kind::BgpPeer,
+            json!({ "localWorkloadSelector": "has(x)", "asNumber": 64514 }),
+        ),
+        (
+            "settings for some nodes",
+            Kind::FelixConfiguration,
+            json!({ "nodeSelector": "has(x)", "routeTableRange": { "min": 1, "max": 250 } }),
+        ),
         ("claim as a resource", Kind::BlockAffinity, affinity),
         (
             "node status",
@@ -287,7 +379,7 @@ fn others() -> Vec<Base> {
             json!({ "node": "n1", "classes": ["Agent"], "updatePeriodSeconds": 10 }),
         ),
         ("cluster", Kind::ClusterInformation, json!({ "datastoreReady": true })),
-        ("settings", Kind::FelixConfiguration, json!({})),
+        ("settings", Kind::FelixConfiguration, settings()),
         ("settings of addresses", Kind::IpamConfiguration, json!({ "strictAffinity": false })),
         ("pool", Kind::IpPool, json!({ "cidr": BLOCK, "blockSize": 28, "natOutgoing": true })),
         ("reservation", Kind::IpReservation, json!({ "reservedCIDRs": [BLOCK] })),
@@ -307,11 +399,11 @@ fn enrich(kind: Kind, sample: &mut Sample) {
 
 /// Fills the field at a path, and what is inside it.
 fn fill(root: &mut Value, path: &mut Vec<String>, field: &Field, is_good: &dyn Fn(&Value) -> bool) {
+    let pointer = format!("/{}", path.join("/"));
     // A rule for some requests is valid, and put aside all the same.
-    if field.name == "http" {
+    if field.name == "http" && root.pointer(&pointer).is_none() {
         return;
     }
-    let pointer = format!("/{}", path.join("/"));
     if root.pointer(&pointer).is_none() {
         let (last, parents) = path.split_last().unwrap();
         let parent = parents.iter().map(|it| format!("/{it}")).collect::<String>();

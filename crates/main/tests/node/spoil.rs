@@ -16,8 +16,8 @@ pub(crate) struct Spoilt {
 /// A field is deeper than any reader should go.
 const DEEP: usize = 60;
 
-/// Corruptions of one field of an object, and what is no object at all. One in so many is made, from
-/// the given one on: of every field some, and of every sort some.
+/// Corruptions of one field of an object, and what is no object at all. One in so many is made,
+/// from the given one on: of every field some, and of every sort some.
 pub(crate) fn spoilt(sample: &Sample, (first, stride): (usize, usize)) -> Vec<Spoilt> {
     let mut all = Vec::new();
     let make = |place: &str, how: &str, bytes: Vec<u8>| {
