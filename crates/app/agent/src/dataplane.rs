@@ -34,6 +34,10 @@ const AUDIT: Duration = Duration::from_secs(60);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// An engine that was built anew so often in a row is left alone for a while each time.
+const REBUILT_MAX: u32 = 32;
+const REBUILD_PAUSE: Duration = Duration::from_secs(5);
+
 /// So many changes of the datastore are taken before the kernel is brought up to date.
 const BATCH_MAX: usize = 4096;
 
@@ -162,8 +166,17 @@ enum Told {
 fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
     let mut watch = node.store().watch("/calico/");
     let (mut is_in_sync, mut is_first) = (false, true);
-    let mut said = String::new();
+    let (mut said, mut n_rebuilt) = (String::new(), 0);
     loop {
+        if node.is_broken() {
+            n_rebuilt += 1;
+            if n_rebuilt > REBUILT_MAX {
+                std::thread::sleep(REBUILD_PAUSE);
+            }
+            node.start_anew();
+            watch = node.store().watch("/calico/");
+            is_in_sync = false;
+        }
         let mut next = watch.next(Duration::from_secs(1));
         let mut has_news = false;
         let mut newest = 0;
@@ -202,23 +215,31 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
             // A datastore that is never quiet must not keep the kernel waiting.
             next = if n_events < BATCH_MAX { watch.next(Duration::ZERO) } else { None };
         }
-        if node.is_broken() {
-            node.start_anew();
-            watch = node.store().watch("/calico/");
-            is_in_sync = false;
-            continue;
-        }
-        if is_in_sync && has_news {
-            node.in_sync(newest, is_first);
-            node.health.seen(newest);
-            if std::mem::take(&mut is_first) {
-                // Before the kernel is changed: whoever lives here without a record keeps its way.
-                node.adopt_all();
-            }
-            node.flush_or_say();
+        if is_in_sync && has_news && catch_up(node, newest, &mut is_first) {
+            n_rebuilt = 0;
             let _ = tell.send(Told::InSync);
         }
     }
+}
+
+/// Brings the kernel up to date with everything up to a revision. False if the engine came to grief
+/// over it, and everything has to be read again.
+fn catch_up(node: &Node, revision: i64, is_first: &mut bool) -> bool {
+    if !node.is_broken() {
+        node.in_sync(revision, *is_first);
+    }
+    if node.is_broken() {
+        return false;
+    }
+    node.health.seen(revision);
+    if std::mem::take(is_first) {
+        // Before the kernel is changed: whoever lives here without a record keeps its way.
+        node.adopt_all();
+    }
+    if let Err(error) = node.flush_now() {
+        say(&format!("the kernel could not be brought up to date: {error}"));
+    }
+    !node.is_broken()
 }
 
 /// Compares our routes again when links or routes change, whoever changes them.

@@ -102,6 +102,11 @@ impl<K: Netfilter> FilterTable<K> {
         }
     }
 
+    /// The settings.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Takes other settings: everything is installed anew.
     pub(crate) fn set(&mut self, settings: Settings) {
         if self.settings != settings {

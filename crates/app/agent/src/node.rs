@@ -1,9 +1,10 @@
 //! One node: its records in the datastore, its kernel, its journal, and what connects them.
 
+mod grief;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -36,23 +37,19 @@ use crate::memory::{self, Memory};
 use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
 use crate::parameters::Parameters;
-use crate::poison::Poison;
 use crate::realised::{Progress, key_at, refusals};
 use crate::reserve::Stock;
 use crate::routes::RouteTable;
 use crate::sandboxes::Turns;
 use crate::settings::Round;
-use crate::supervisor::say;
 use crate::trial::Trials;
 use crate::upkeep::Doubts;
 use crate::wire;
 
-/// So many objects may break the engine of a plugin that acts alone before it gives up.
-const GRIEF_MAX: usize = 8;
+use grief::Grief;
+
 /// How often our tables are read if they are changed meanwhile.
 const AUDITS_MAX: usize = 3;
-/// How long a change of the kernel waits for an engine that is built anew.
-const REBUILD_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where a node keeps its files, and who it is.
 #[derive(Clone, Debug)]
@@ -125,12 +122,8 @@ pub(crate) struct Dataplane {
     pub(crate) recalled: Option<Recalled>,
     findings: Vec<Finding>,
     pub(crate) parameters: Parameters,
-    poison: Poison,
+    grief: Grief,
     pub(crate) trials: Trials,
-    /// Whether the engine came to grief, and has to be built anew.
-    is_broken: bool,
-    /// Whether that is under way: everything is being read again.
-    is_rebuilding: bool,
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
     /// them is out of date.
     ahead: BTreeMap<String, i64>,
@@ -196,10 +189,8 @@ impl Node {
             recalled: None,
             findings: Vec::new(),
             parameters,
-            poison: Poison::read(&settings.state),
+            grief: Grief::new(&settings.state),
             trials: Trials::read(&settings.state, &settings.name, &store.describe(), &events),
-            is_broken: false,
-            is_rebuilding: false,
             ahead: BTreeMap::new(),
             unreported: BTreeSet::new(),
         };
@@ -257,46 +248,6 @@ impl Node {
         self.tickets.is_some()
     }
 
-    /// Reads everything once; for a plugin that acts alone.
-    pub(crate) fn load(&self) -> Result<(), Error> {
-        // Each time round, what broke the engine is put aside.
-        for _ in 0..GRIEF_MAX {
-            let mut dataplane = self.dataplane();
-            for prefix in Inputs::prefixes() {
-                for entry in self.store.list(prefix)?.entries {
-                    dataplane.take_in(&entry.key, Some(&entry.value), entry.mod_revision);
-                }
-            }
-            if !dataplane.is_broken {
-                dataplane.settle();
-                dataplane.inputs.complete();
-                dataplane.is_rebuilding = false;
-                return Ok(());
-            }
-            drop(dataplane);
-            self.start_anew();
-        }
-        Err(io::Error::other("too many objects of the datastore cannot be borne").into())
-    }
-
-    /// Whether the engine came to grief: everything has to be read again.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.dataplane().is_broken
-    }
-
-    /// Builds the engine anew, from nothing: everything has to be read again. The kernel stays as
-    /// it is meanwhile.
-    pub(crate) fn start_anew(&self) {
-        let records = current(&self.here, self.journal.all());
-        let mut dataplane = self.dataplane();
-        dataplane.inputs = inputs_of(&self.name, &records, &self.boot);
-        dataplane.ahead.clear();
-        dataplane.changed = Changed { routes: true, filter: true, settings: true };
-        dataplane.filter.doubt(false);
-        dataplane.is_broken = false;
-        dataplane.is_rebuilding = true;
-    }
-
     /// Takes a change that the datastore reports.
     pub(crate) fn observe(&self, key: &str, value: Option<&[u8]>, revision: i64) {
         if key == claim::lock_key() {
@@ -335,10 +286,29 @@ impl Node {
         }
     }
 
-    /// Makes the kernel what it should be.
+    /// Makes the kernel what it should be. Waits for an engine that is built anew: nobody is told
+    /// that a sandbox is ready while its policy is not known.
     pub(crate) fn flush(&self) -> Result<(), kernel::Error> {
-        let mut dataplane = self.whole_dataplane();
+        self.await_rebuilding();
+        let flushed = self.flush_now();
+        // A plugin that acts alone has nobody else to build it anew.
+        if !self.has_agent() && self.is_broken() {
+            self.start_anew();
+            return match self.load() {
+                Ok(()) => self.flush_now(),
+                Err(_) => flushed,
+            };
+        }
+        flushed
+    }
+
+    /// The same for who builds the engine anew.
+    pub(crate) fn flush_now(&self) -> Result<(), kernel::Error> {
+        let mut dataplane = self.dataplane();
         let dataplane = &mut *dataplane;
+        if let Some(error) = dataplane.grief.error() {
+            return Err(error);
+        }
         // What looks superfluous may belong to a sandbox that was not read yet.
         let proof = dataplane.inputs.in_sync();
         if proof.is_none() && dataplane.recalled.is_none() {
@@ -348,12 +318,13 @@ impl Node {
         let changed = std::mem::take(&mut dataplane.changed);
         let newest = self.progress.newest();
         let began = Instant::now();
-        let result = match proof {
+        let result = dataplane.guarded(|dataplane| match proof {
             Some(proof) => dataplane.apply(proof, changed, &self.motions),
             None => dataplane.apply_partly(),
-        };
+        });
         match result {
             Ok(()) if proof.is_some() => {
+                dataplane.grief.is_over();
                 let mut refused = refusals(dataplane.filter.refused(), &dataplane.inputs);
                 refused.extend(dataplane.trials.refused());
                 let now = InForce {
@@ -462,7 +433,9 @@ impl Node {
                 }
             }
         }
-        self.flush_or_say();
+        if self.dataplane().changed.filter {
+            self.flush_or_say();
+        }
     }
 
     /// Looks at what other programs' tables drop: at these, or at all.
@@ -562,11 +535,7 @@ impl Node {
     /// The watch has delivered everything up to a revision; the first time, that is all there is.
     pub(crate) fn in_sync(&self, revision: i64, is_first: bool) {
         let mut dataplane = self.dataplane();
-        if dataplane.is_rebuilding || !dataplane.is_complete() {
-            dataplane.settle();
-        }
-        dataplane.inputs.complete();
-        dataplane.is_rebuilding = false;
+        dataplane.complete();
         dataplane.recalled = None;
         dataplane.ahead.retain(|_, ahead| *ahead > revision);
         drop(dataplane);
@@ -614,20 +583,6 @@ impl Node {
         self.dataplane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, once it is not being built anew: nobody is told that a sandbox is ready while
-    /// its policy is not known.
-    fn whole_dataplane(&self) -> MutexGuard<'_, Dataplane> {
-        let began = Instant::now();
-        loop {
-            let dataplane = self.dataplane();
-            if !dataplane.is_rebuilding || began.elapsed() > REBUILD_PATIENCE {
-                return dataplane;
-            }
-            drop(dataplane);
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-
     /// Whether the kernel's side is served: within this time nobody holds it.
     pub(crate) fn is_moving(&self, patience: Duration) -> bool {
         let began = Instant::now();
@@ -667,12 +622,6 @@ fn inputs_of(name: &str, records: &[Record], boot: &str) -> Inputs {
     inputs
 }
 
-/// What a panic said.
-fn words(payload: &(dyn std::any::Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason")
-}
-
 impl Dataplane {
     /// Whether everything was read once.
     pub(crate) fn is_complete(&self) -> bool {
@@ -696,38 +645,6 @@ impl Dataplane {
         let memory = &self.memory;
         for key in self.trials.settle(|key| memory.get(key).is_some()) {
             self.retake(&key);
-        }
-    }
-
-    /// Has the engine absorb a value. One at which it comes to grief is put aside for good, and
-    /// the engine is built anew.
-    fn absorb(&mut self, key: &str, stored: Option<&[u8]>) {
-        let value = self.overlay.over(key, self.trials.over(key, stored));
-        if let Some(why) = value.and_then(|value| self.poison.why(key, value)) {
-            self.changed |= self.inputs.put_aside(key, why);
-            return;
-        }
-        self.poison.forgive(key);
-        let inputs = &mut self.inputs;
-        let is_careful = self.is_rebuilding;
-        let absorbed = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            host::fault::grief(key);
-            let changed = inputs.absorb(key, value);
-            if is_careful {
-                // What comes to grief later is put down to the object that brought it about.
-                inputs.flush_policy();
-            }
-            changed
-        }));
-        match absorbed {
-            Ok(changed) => self.changed |= changed,
-            Err(payload) => {
-                let why = format!("the engine cannot bear it: {}", words(payload.as_ref()));
-                if let Err(error) = self.poison.add(key, value.unwrap_or_default(), &why) {
-                    say(&format!("{key}: {why}; it could not be written down: {error}"));
-                }
-                self.is_broken = true;
-            }
         }
     }
 
@@ -785,6 +702,7 @@ impl Dataplane {
             // What is different is told once: nothing may fail between that and the filter.
             let interfaces = self.routes.interfaces()?;
             let dirty = self.inputs.flush_policy();
+            grief::rehearse(&dirty);
             let workloads = dirty.workloads.iter().map(|it| key_at(Kind::WorkloadEndpoint, it));
             let hosts = dirty.hosts.iter().map(|it| key_at(Kind::HostEndpoint, it));
             self.unreported.extend(workloads.chain(hosts));

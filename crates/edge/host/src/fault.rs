@@ -17,8 +17,20 @@ pub fn point(when: &str, step: &str) {
 ///
 /// If that is so: what a fault of the program would do.
 pub fn grief(key: &str) {
+    grief_over("panic", key);
+}
+
+/// Comes to grief at a place, over something whose name has the text that a test names
+/// (`PLACE-TEXT`).
+///
+/// # Panics
+///
+/// If that is so.
+pub fn grief_over(place: &str, name: &str) {
     let Ok(wanted) = std::env::var(VARIABLE) else { return };
-    if let Some(("panic", text)) = wanted.split_once('-') {
-        assert!(!key.contains(text), "a test wants this object to be one too many");
+    if let Some((wanted, text)) = wanted.split_once('-')
+        && wanted == place
+    {
+        assert!(!name.contains(text), "a test wants this object to be one too many");
     }
 }

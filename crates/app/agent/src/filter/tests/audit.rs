@@ -73,6 +73,32 @@ fn every_sort_of_edit_is_found_and_mended() {
     }
 }
 
+/// A change that does not fit what others have left puts everything right, and no object is blamed.
+#[test]
+fn a_change_that_meets_an_edit_mends_it() {
+    let Some(netns) = world() else { return };
+    let around = around();
+    let before = intent();
+    let mut after = before.clone();
+    after.workloads.remove("w1");
+    let edits = [
+        "flush ruleset",
+        "delete element inet margay to4 { \"cali1\" }",
+        "delete table arp margay",
+        "flush set inet margay source4",
+    ];
+    for words in edits {
+        let mut filter = filter(&netns);
+        filter.go(&Intent::default(), &before, &around).unwrap();
+        nft(&netns, words);
+        filter.kernel.was_in_force = false;
+        filter.go(&before, &after, &around).unwrap();
+        assert_eq!(filter.refused(), &BTreeMap::new(), "{words}");
+        assert!(filter.take_repaired(), "{words}");
+        assert_eq!(audit(&mut filter, &after), Audit::Same, "{words}");
+    }
+}
+
 #[test]
 fn what_others_do_elsewhere_is_no_drift() {
     let Some(netns) = world() else { return };

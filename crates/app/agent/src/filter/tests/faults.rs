@@ -180,3 +180,46 @@ fn a_kernel_that_takes_nothing_is_asked_again() {
     filter.go(&after, &after, &around).unwrap();
     assert_eq!(open_interfaces(&stands(&mut filter.kernel.nft)).len(), after.workloads.len());
 }
+
+/// Whatever fails on the way, the picture of the kernel is right or known to be wrong, and in the
+/// end everything is as if nothing had failed.
+#[test]
+fn changes_at_random_survive_faults_at_random() {
+    let (Some(netns), Some(other)) = (world(), world()) else { return };
+    let around = Surroundings { pools: around().pools, ..random::surroundings() };
+    let errnos: Vec<Errno> = PASSING.into_iter().chain(LASTING).collect();
+    for seed in 0..5 {
+        let mut dice = random::Dice::new(7000 + seed);
+        let mut pick = |n: usize| usize::try_from(dice.below(n as u64)).unwrap();
+        let mut faulty = filter(&netns);
+        clear(&mut faulty.kernel.nft);
+        let mut before = random::intent(&mut random::Dice::new(8000 + seed));
+        let _ = faulty.go(&Intent::default(), &before, &around);
+        for step in 0..8 {
+            let mut changes = random::Dice::new(seed * 100 + step);
+            let (after, dirty) = random::changed(&before, &mut changes);
+            let first = faulty.kernel.n_operations + 1 + pick(12);
+            let (n, errno) = ([1, 4, usize::MAX][pick(3)], errnos[pick(errnos.len())]);
+            let how = [How::Named, How::Socket][pick(2)];
+            faulty.kernel.fault = Fault::From { first, n, errno, how };
+            let wanted = Wanted { intent: &after, dirty: &dirty, around: &around };
+            let done = faulty.apply(proof(), wanted);
+            faulty.kernel.fault = Fault::Nothing;
+            let dump = read(&mut faulty.kernel.nft).unwrap();
+            if let Some(renderer) = &faulty.installed {
+                let drift = renderer.drift(&after, &dump.ruleset);
+                assert_eq!(drift, None, "seed {seed}, step {step}, {done:?}");
+            }
+            before = after;
+        }
+        for _ in 0..3 {
+            faulty.again(&before, &around).unwrap();
+        }
+        let mut healthy = filter(&other);
+        clear(&mut healthy.kernel.nft);
+        healthy.go(&Intent::default(), &before, &around).unwrap();
+        assert_eq!(faulty.refused(), healthy.refused(), "seed {seed}");
+        let (stood, expected) = (stands(&mut faulty.kernel.nft), stands(&mut healthy.kernel.nft));
+        assert!(stood == expected, "seed {seed}: {}", odd(&stood, &expected));
+    }
+}
