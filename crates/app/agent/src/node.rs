@@ -411,8 +411,8 @@ impl Node {
         dataplane.changed.filter = true;
     }
 
-    /// Reads our tables of the packet filter back, unless nobody else can have changed them; what is
-    /// not as it was made is installed anew.
+    /// Reads our tables of the packet filter back, unless nobody else can have changed them; what
+    /// is not as it was made is installed anew.
     pub(crate) fn audit_filter(&self, nft: &mut Nft) {
         for _ in 0..AUDITS_MAX {
             if self.dataplane().filter.is_vouched() {

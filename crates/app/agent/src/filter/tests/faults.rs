@@ -53,8 +53,9 @@ fn live(filter: &mut FilterTable<Faulty>, is_prompt: bool) -> Vec<Ruleset> {
         let done = filter.go(before, after, around);
         let is_done = done.is_ok() && filter.refused().is_empty();
         // The fault lasts as long as the attempt.
-        if matches!(filter.kernel.fault, Fault::From { first, .. } if filter.kernel.n_operations >= first)
-        {
+        let n_operations = filter.kernel.n_operations;
+        let began = |first: usize| n_operations >= first;
+        if matches!(filter.kernel.fault, Fault::From { first, .. } if began(first)) {
             filter.kernel.fault = Fault::Nothing;
         }
         let ruleset = stands(&mut filter.kernel.nft);
