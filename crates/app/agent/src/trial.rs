@@ -14,7 +14,7 @@ use api::Kind;
 use api::keys::{Key, ResourceKind};
 use host::events::Events;
 use host::known::Known;
-use intent::hold::{Held, Hold, News, Saved, Test};
+use intent::hold::{Held, Hold, News, Outcome, Saved, Test};
 use serde::{Deserialize, Serialize};
 use store::Store;
 
@@ -27,6 +27,13 @@ const TRY: Duration = Duration::from_millis(1500);
 /// Between two connections, and where nothing but time is at stake.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONG_PAUSE: Duration = Duration::from_secs(2);
+
+/// How often, and how many times, the kernel is asked to take something back.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRIES: usize = 60;
+
+/// How many objects an event names.
+const NAMED_MAX: usize = 5;
 
 /// The file is read up to this size; what is longer is not ours.
 const BYTES_MAX: u64 = 16 << 20;
@@ -195,7 +202,11 @@ impl Trials {
     fn note(&self, events: &Events, news: &News) {
         let place = &self.file.place;
         let all = |keys: &BTreeSet<String>| {
-            keys.iter().map(|key| spoken(key)).collect::<Vec<String>>().join(", ")
+            let named: Vec<String> = keys.iter().take(NAMED_MAX).map(|key| spoken(key)).collect();
+            match keys.len().saturating_sub(NAMED_MAX) {
+                0 => named.join(", "),
+                more => format!("{} and {more} more", named.join(", ")),
+            }
         };
         let (sort, text) = match news {
             News::TakenBack(keys) => {
@@ -282,8 +293,13 @@ impl Node {
         // Who is held is told to others by the same way as what is in force.
         dataplane.changed.filter |= !outcome.news.is_empty();
         drop(dataplane);
-        if !outcome.retake.is_empty() || !outcome.news.is_empty() {
-            self.flush_or_say();
+        if outcome == Outcome::default() {
+            return;
+        }
+        for _ in 0..RETRIES {
+            let Err(error) = self.flush() else { return };
+            say(&format!("the kernel could not be brought up to date: {error}"));
+            std::thread::sleep(RETRY);
         }
     }
 }

@@ -14,6 +14,9 @@ use std::time::Duration;
 
 pub use concern::concerns_hosts;
 
+const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
+const PROFILES: &str = "/calico/resources/v3/projectcalico.org/profiles/";
+
 /// What can change what the endpoints of hosts do.
 const KINDS: [&str; 7] = [
     "felixconfigurations",
@@ -216,7 +219,9 @@ impl Hold {
         }
         let is_sifting = self.is_sifting();
         let Some(entry) = self.entries.get_mut(key) else {
-            if self.is_on && before != now {
+            // A profile that is new is some sandbox's, which would have to wait for it.
+            let is_new_profile = before.is_none() && key.starts_with(PROFILES);
+            if self.is_on && before != now && !is_new_profile {
                 let good = before.map(<[u8]>::to_vec);
                 self.add(key, Entry::fresh(good, revision, now.is_none()), is_sifting);
             }
@@ -337,15 +342,20 @@ impl Hold {
             Phase::With(batch, Some(since)) if now.saturating_sub(since) >= batch.patience() => {
                 self.put(&batch, Place::Back, &mut outcome);
                 self.defer(&mut outcome);
-                outcome.news.push(News::TakenBack(batch.keys.clone()));
+                // How the guilty one is found, or an outage waited out, is told once.
+                if !batch.is_suspect && batch.round == 0 {
+                    outcome.news.push(News::TakenBack(batch.keys.clone()));
+                }
                 self.phase = Phase::Without(batch, None);
             }
             Phase::Without(mut batch, Some(since))
                 if !batch.is_suspect && now.saturating_sub(since) >= PATIENCE =>
             {
+                if batch.round == 0 {
+                    outcome.news.push(News::NotToBlame(batch.keys.clone()));
+                }
                 batch.round += 1;
                 self.put(&batch, Place::InForce, &mut outcome);
-                outcome.news.push(News::NotToBlame(batch.keys.clone()));
                 self.phase = Phase::With(batch, None);
             }
             phase => self.phase = phase,
@@ -525,7 +535,7 @@ impl Batch {
 
 /// Whether an object can change what the endpoints of hosts do.
 fn counts(key: &str) -> bool {
-    let rest = key.strip_prefix("/calico/resources/v3/projectcalico.org/");
+    let rest = key.strip_prefix(RESOURCES);
     let kind = rest.and_then(|rest| rest.split('/').next());
     kind.is_some_and(|kind| KINDS.contains(&kind))
 }

@@ -291,8 +291,12 @@ fn what_concerns_no_host_is_never_on_trial() {
     world.hold.stage(false, &BTreeSet::new());
     assert!(world.hold.test().is_none() && world.hold.entries.is_empty());
     assert!(world.hold.take_unsaved().is_none());
-    world.hold.changed("/calico/resources/v3/projectcalico.org/ippools/a", None, Some(b"x"), 9);
-    assert!(world.hold.entries.is_empty());
+    for other in ["ippools/a", "profiles/kns.new", "workloadendpoints/a/b"] {
+        world.hold.changed(&format!("{RESOURCES}{other}"), None, Some(b"x"), 9);
+        assert!(world.hold.entries.is_empty(), "{other}");
+    }
+    world.hold.changed(&format!("{PROFILES}kns.a"), Some(b"x"), Some(b"y"), 9);
+    assert!(!world.hold.entries.is_empty());
 }
 
 #[test]
