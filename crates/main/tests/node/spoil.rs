@@ -13,6 +13,9 @@ pub(crate) struct Spoilt {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// A value can be spoilt in fewer ways than this.
+const SORTS_MAX: usize = 40;
+
 /// A field is deeper than any reader should go.
 const DEEP: usize = 60;
 
@@ -26,16 +29,13 @@ pub(crate) fn spoilt(sample: &Sample, (first, stride): (usize, usize)) -> Vec<Sp
     };
     let mut places = Vec::new();
     walk(&sample.value, &mut String::new(), &mut places);
-    let mut n_seen = 0;
-    let mut is_due = || {
-        n_seen += 1;
-        (n_seen - 1) % stride == first % stride
-    };
-    for place in &places {
-        for (how, bad) in damages(sample.value.pointer(place).unwrap()) {
-            if !is_due() {
-                continue;
-            }
+    let is_due = |place: usize, sort: usize| (place * SORTS_MAX + sort) % stride == first % stride;
+    for (number, place) in places.iter().enumerate() {
+        if !(0..SORTS_MAX).any(|sort| is_due(number, sort)) {
+            continue;
+        }
+        let sorts = damages(sample.value.pointer(place).unwrap()).into_iter().enumerate();
+        for (_, (how, bad)) in sorts.filter(|(sort, _)| is_due(number, *sort)) {
             let mut value = sample.value.clone();
             match bad {
                 Some(bad) => *value.pointer_mut(place).unwrap() = bad,
@@ -45,8 +45,9 @@ pub(crate) fn spoilt(sample: &Sample, (first, stride): (usize, usize)) -> Vec<Sp
             all.push(make(place, how, value.to_string().into_bytes()));
         }
     }
-    let whole = wholes(sample.value.to_string().as_bytes()).into_iter().filter(|_| is_due());
-    all.extend(whole.map(|(how, bytes)| make("", how, bytes)));
+    let whole = wholes(sample.value.to_string().as_bytes()).into_iter().enumerate();
+    let whole = whole.filter(|(sort, _)| is_due(places.len(), *sort));
+    all.extend(whole.map(|(_, (how, bytes))| make("", how, bytes)));
     all
 }
 
@@ -186,6 +187,7 @@ fn damages(good: &Value) -> Vec<(&'static str, Option<Value>)> {
         _ => all.push(("the opposite", Some(json!(false)))),
     }
     all.retain(|(_, bad)| bad.as_ref() != Some(good));
+    assert!(all.len() <= SORTS_MAX);
     all
 }
 

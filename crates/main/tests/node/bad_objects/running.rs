@@ -18,7 +18,7 @@ const N_ENDPOINTS: usize = 50;
 /// One in so many is put into the datastore at once: some hundreds, of every kind.
 const STRIDE: usize = 151;
 /// So many times in CI.
-const N_BATCHES: usize = 6;
+const N_BATCHES: usize = 4;
 /// etcd takes no more in one transaction.
 const OPS_MAX: usize = 100;
 const BYTES_MAX: usize = 1 << 20;
@@ -227,6 +227,7 @@ impl Busy {
         let bad = fields.flat_map(|(name, good)| {
             let mut only = sample.clone();
             only.value["spec"] = json!({ name: good });
+            only.value["metadata"] = json!({ "name": "default" });
             let all = spoilt(&only, (0, 1)).into_iter();
             all.filter(|bad| bad.what.contains(" /spec/")).collect::<Vec<_>>()
         });
@@ -295,7 +296,7 @@ fn bears_everything(node: Node, first: usize) {
     }
     assert!(busy.n_put > 300 * n_batches, "{}", busy.n_put);
     // Settings in force make the tables anew each time.
-    busy.bear_settings(first, stride(197), &before);
+    busy.bear_settings(first, stride(251), &before);
 }
 
 #[test]
