@@ -74,7 +74,8 @@ impl Progress {
     }
 }
 
-/// What is not in force, or not as it was written, by key. Where an endpoint stands as before, its policies are not realised.
+/// What is not in force, or not as it was written, by key. Where an endpoint stands as before, its
+/// policies are not realised.
 pub(crate) fn refusals(
     refused: &BTreeMap<Refused, String>,
     inputs: &Inputs,
