@@ -262,7 +262,7 @@ impl Node {
         let mut dataplane = self.dataplane();
         match dataplane.ahead.get(key) {
             // What comes now is out of date, or our own write, which was absorbed when it was made.
-            Some(ahead) if *ahead >= revision => return,
+            Some(ahead) if *ahead >= revision => return self.progress.seen(key, revision),
             _ => dataplane.ahead.remove(key),
         };
         if dataplane.inputs.in_sync().is_some() && dataplane.inputs.carries_live(key) {

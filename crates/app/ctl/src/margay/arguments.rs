@@ -143,6 +143,7 @@ pub(crate) enum Verb {
     #[command(hide = true, disable_help_flag = true)]
     Describe(Other),
     /// Show why traffic is let through or denied, and what a policy does; exit code 1 if denied
+    /// or not yet in the kernels
     #[command(after_help = "Examples:\n  \
         margay explain shop/web-1 shop/db-0 --port 5432\n  \
         margay explain shop/web-1 192.0.2.7 --port 53 --protocol udp\n  \

@@ -125,7 +125,8 @@ pub(crate) fn run(
         None => screen::text(terminal, &answer),
     };
     terminal.page(&text)?;
-    Ok(hops::denied(&answer.hops).is_none())
+    let is_in_force = answer.kernels.iter().all(|it| it.lack.is_none());
+    Ok(hops::denied(&answer.hops).is_none() && is_in_force)
 }
 
 /// Finds both ends, and what happens between them.

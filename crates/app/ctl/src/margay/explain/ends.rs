@@ -128,7 +128,10 @@ fn node(world: &World, name: &str) -> End {
     let has_address =
         |it: &policy::input::Host| it.addresses.iter().any(|it| addresses.contains(it));
     let named = hosts.clone().find(|(_, it)| it.interface != "*" && has_address(it));
-    let chosen = named.or_else(|| hosts.clone().find(|(_, it)| it.interface == "*"));
+    // Which addresses an interface has that is known by its name alone, only its node knows.
+    let by_name = || hosts.clone().find(|(_, it)| it.interface != "*" && it.addresses.is_empty());
+    let chosen = named.or_else(by_name);
+    let chosen = chosen.or_else(|| hosts.clone().find(|(_, it)| it.interface == "*"));
     End {
         name: name.to_owned(),
         short: name.to_owned(),

@@ -84,7 +84,9 @@ fn headline(answer: &Answer<'_>) -> (Mark, String) {
     let Some(hop) = denied(&answer.hops) else {
         let (from, to) = (&answer.source.name, &answer.destination.name);
         let verdict = format!("allowed: {} from {from} to {to}", what(&answer.packet));
-        return (Mark::Fine, format!("{verdict}      {about}"));
+        let is_in_force = answer.kernels.iter().all(|it| it.lack.is_none());
+        let mark = if is_in_force { Mark::Fine } else { Mark::Degraded };
+        return (mark, format!("{verdict}      {about}"));
     };
     let at = format!("denied at {} of {}", word(hop.direction), hop.name);
     let verdict = match &hop.walk.decided_by {
