@@ -62,7 +62,9 @@ pub(super) fn measure(options: &Options, margay: &Path, folder: &Path) -> anyhow
             let named = HEADINGS[3..].iter().zip(numbers);
             figures.extend(named.map(|(unit, value)| Figure::less(&what, unit, value)));
             let sizes = [*n_pods, *n_local, *n_policies].map(whole);
-            rows.push(sizes.into_iter().chain(numbers.map(number_text)).collect());
+            let row: Vec<String> = sizes.into_iter().chain(numbers.map(number_text)).collect();
+            options.say(&row.join(" | "));
+            rows.push(row);
         }
     }
     Ok(Sheet { title: "Policy, by size", table: aligned(rows, &[]), figures })

@@ -55,7 +55,10 @@ pub(super) fn measure(
         if let Err(error) = one(options, &mut cluster, &mut figures) {
             options.say(&format!("{title}: NOT MEASURED TO ITS END: {error:#}"));
         }
-        sheets.push(Sheet { title, table: report::table(&figures), figures });
+        let table = report::table(&figures);
+        // All of it takes half an hour: whoever waits sees what there is.
+        options.say(&format!("{title}:\n{table}"));
+        sheets.push(Sheet { title, table, figures });
     }
     Ok(sheets)
 }
