@@ -174,6 +174,27 @@ fn commands_run_inside_with_the_names_of_the_lab() {
     labs.lab("exec n1-web -- no-such-program").refused(&["no-such-program cannot be run"]);
 }
 
+/// The names and labels of the lab's pods are those that policies and explanations are about, and
+/// what the first pod's agent wrote by itself is in the kernels.
+#[test]
+fn policies_of_a_lab_are_about_its_pods() {
+    let Some(labs) = Labs::of_root() else { return };
+    labs.lab("up --nodes 2 --pods 2").ok();
+    labs.lab("exec n1 -- margay wait profile/lab --timeout 2m").ok();
+    let policy = labs.dir.path().join("only-web.yaml");
+    let text = "kind: GlobalNetworkPolicy\napiVersion: projectcalico.org/v3\n\
+                metadata: {name: only-web}\nspec: {selector: app == 'db', types: [Ingress], \
+                ingress: [{action: Allow, protocol: TCP, destination: {ports: [80]}}]}\n";
+    fs::write(&policy, text).unwrap();
+    labs.run(&["exec", "n1", "--", "margay", "apply", "-f", policy.to_str().unwrap()]).ok();
+    labs.lab("exec n1 -- margay wait gnp/only-web --timeout 2m").ok();
+    let allowed = "allowed: tcp 80 from default/";
+    labs.lab("exec n2 -- margay explain n1-web n2-db --port 80").ok().says(&[allowed]);
+    let denied = labs.lab("exec n2 -- margay explain n1-web n2-db --port 81").code(1);
+    denied.says(&["denied at ingress of", "-n2-db by tier default", "in the kernel of n2"]);
+    labs.lab("exec n2 -- margay explain n1-db n2-web --port 81").ok();
+}
+
 #[test]
 fn pods_come_and_go() {
     let Some(labs) = Labs::of_root() else { return };
