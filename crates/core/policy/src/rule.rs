@@ -122,11 +122,7 @@ impl Peer {
             let port = end.port.zip(sets.get(id));
             port.is_some_and(|(port, set)| set.has_port(end.address, protocol, port))
         };
-        // A rule that speaks only of networks of the other family says nothing about this one,
-        // also where it excludes them.
-        let is_spoken_of = |net: &Cidr| net.is_ipv4() == end.address.is_ipv4();
         (self.nets.is_empty() || self.nets.iter().any(within))
-            && (self.not_nets.is_empty() || self.not_nets.iter().any(is_spoken_of))
             && !self.not_nets.iter().any(within)
             && self.sets.iter().all(is_in)
             && !self.not_sets.iter().any(is_in)

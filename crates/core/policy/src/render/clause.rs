@@ -106,10 +106,7 @@ fn addresses(peer: &Peer, is_ipv4: bool) -> Option<Side> {
     let is_all = |net: &Cidr| net.prefix_len() == 0;
     let mut nets = of_family(&peer.nets);
     let not_nets = of_family(&peer.not_nets);
-    // What speaks only of networks of the other family says nothing about this one.
-    let is_of_other = |all: &[Cidr], own: &[Cidr]| own.is_empty() && !all.is_empty();
-    let has_other = is_of_other(&peer.nets, &nets) || is_of_other(&peer.not_nets, &not_nets);
-    if has_other || not_nets.iter().any(is_all) {
+    if (nets.is_empty() && !peer.nets.is_empty()) || not_nets.iter().any(is_all) {
         return None;
     }
     if nets.iter().any(is_all) {
