@@ -11,8 +11,9 @@ use crate::report::{Figure, percentile};
 
 use super::cluster::Cluster;
 
-/// After this long without a transaction the last one was the last.
-const QUIET: Duration = Duration::from_millis(40);
+/// After this long without a transaction the last one was the last. Were it shorter than what the
+/// kernel may take between two of them, a change and its undoing would meet and come to nothing.
+const QUIET: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tells when the ruleset of a node changed.
@@ -44,7 +45,7 @@ impl Commits {
 
     /// Waits until nothing happens any more.
     pub(super) fn rest(&self) {
-        while self.0.recv_timeout(QUIET * 5).is_ok() {}
+        while self.0.recv_timeout(QUIET * 2).is_ok() {}
     }
 }
 
