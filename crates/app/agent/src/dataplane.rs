@@ -96,9 +96,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     let node = Arc::new(Node::open(&settings, store)?);
     let known = node.known();
     node.begin_trials(&known);
-    for lack in node.kernel.ask(&mut Nft::in_netns(&node.here)?) {
-        say(&format!("{}: {}; {}", lack.code, lack.problem, lack.fix));
-    }
+    ask_kernel(&node)?;
     if let Some(address) = arguments.http {
         http::start(&node, address)?;
     }
@@ -137,6 +135,18 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     notes::started(&node);
     say(&serving(arguments, &node));
     server::serve(&node, &listener)
+}
+
+/// Finds out what the kernel lacks while the datastore is read: each question takes it a while.
+fn ask_kernel(node: &Arc<Node>) -> Result<(), Error> {
+    let mut nft = Nft::in_netns(&node.here)?;
+    let node = Arc::clone(node);
+    std::thread::Builder::new().name("kernel".into()).spawn(move || {
+        for lack in node.kernel.ask(&mut nft) {
+            say(&format!("{}: {}; {}", lack.code, lack.problem, lack.fix));
+        }
+    })?;
+    Ok(())
 }
 
 /// Who serves what, and where: the first thing to know about a log.

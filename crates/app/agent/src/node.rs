@@ -699,15 +699,18 @@ impl Dataplane {
             self.filter.set(filter::settings::settings(&self.parameters.config));
         }
         if changed.filter || changed.settings {
-            // What is different is told once: nothing may fail between that and the filter.
-            let interfaces = self.routes.interfaces()?;
             let dirty = self.inputs.flush_policy();
             grief::rehearse(&dirty);
             let workloads = dirty.workloads.iter().map(|it| key_at(Kind::WorkloadEndpoint, it));
             let hosts = dirty.hosts.iter().map(|it| key_at(Kind::HostEndpoint, it));
             self.unreported.extend(workloads.chain(hosts));
             let mut around = self.inputs.surroundings();
-            around.interfaces = interfaces;
+            // Reading them takes the kernel longer than most changes, and only endpoints of the host
+            // need them. What is different is told once: what fails here is all made anew.
+            if !self.inputs.policy().hosts.is_empty() {
+                let read = self.routes.interfaces();
+                around.interfaces = read.inspect_err(|_| self.filter.doubt(false))?;
+            }
             self.stage(&dirty, is_set || !self.filter.is_installed());
             let wanted = Wanted { intent: self.inputs.policy(), dirty: &dirty, around: &around };
             self.filter.apply(proof, wanted)?;
