@@ -59,6 +59,8 @@ fn protected() -> Option<Node> {
     node.start_agent();
     apply(&node, &endpoint());
     until("the endpoint is in force", || ruleset(&node).contains("chain host-out"));
+    // What comes before that is judged together with it.
+    until("the endpoint is acquitted", || held_file(&node).contains("\"objects\":{}"));
     Some(node)
 }
 
@@ -161,7 +163,6 @@ fn held_file(node: &Node) -> String {
 #[test]
 fn an_agent_that_dies_while_cut_off_finds_its_way_back() {
     let Some(mut node) = protected() else { return };
-    until("the endpoint is acquitted", || held_file(&node).contains("\"objects\":{}"));
     apply(&node, &[policy("strict", "Deny", 2379)]);
     until("it is in force", || ruleset(&node).contains("2379"));
     node.pause_dataplane(true);
