@@ -705,8 +705,8 @@ impl Dataplane {
             let hosts = dirty.hosts.iter().map(|it| key_at(Kind::HostEndpoint, it));
             self.unreported.extend(workloads.chain(hosts));
             let mut around = self.inputs.surroundings();
-            // Reading them takes the kernel longer than most changes, and only endpoints of the host
-            // need them. What is different is told once: what fails here is all made anew.
+            // Reading them takes the kernel longer than most changes, and only endpoints of the
+            // host need them. What is different is told once: what fails here is all made anew.
             if !self.inputs.policy().hosts.is_empty() {
                 let read = self.routes.interfaces();
                 around.interfaces = read.inspect_err(|_| self.filter.doubt(false))?;
