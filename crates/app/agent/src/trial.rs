@@ -11,12 +11,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::Kind;
-use api::keys::{Key, ResourceKind};
 use host::events::Events;
 use host::known::Known;
 use intent::hold::{Held, Hold, News, Outcome, Saved, Test};
 use serde::{Deserialize, Serialize};
 use store::Store;
+use store::resources::Name;
 
 use crate::finding::{Finding, Severity};
 use crate::node::Node;
@@ -325,12 +325,7 @@ pub(crate) fn start(node: &Arc<Node>) -> io::Result<()> {
 
 /// An object in the words of people.
 fn spoken(key: &str) -> String {
-    let Some(Key::Resource(resource)) = Key::parse(key) else { return key.to_owned() };
-    let ResourceKind::Api(kind) = resource.kind else { return key.to_owned() };
-    match resource.namespace.is_empty() {
-        true => format!("{} {}", kind.name(), resource.name),
-        false => format!("{} {}/{}", kind.name(), resource.namespace, resource.name),
-    }
+    Name::at_key(key).map_or_else(|| key.to_owned(), |name| name.spoken())
 }
 
 /// What to do about an object that cuts the node off.
@@ -346,8 +341,7 @@ fn fix(key: &str, place: &str) -> String {
         false => format!("tcp {} to {}", joined(ports), joined(hosts)),
     };
     let setting = "FelixConfiguration failsafeOutboundHostPorts";
-    let is_settings = spoken(key).starts_with(Kind::FelixConfiguration.name());
-    match is_settings {
+    match Name::at_key(key).is_some_and(|name| name.kind == Kind::FelixConfiguration) {
         true => format!("put {way} into failsafeOutboundHostPorts, or allow it in a policy"),
         false => format!("allow {way} in it, or add that to {setting}"),
     }
