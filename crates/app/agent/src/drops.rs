@@ -50,7 +50,11 @@ fn listen(node: &Node, log: &mut PacketLog) {
         match event {
             Some(LogEvent::Packet(logged)) => {
                 if let Some(denied) = denied(logged) {
-                    node.drops.log().note(denied, now(), |denied| told(node, denied));
+                    // Whoever reads the log does not wait for a change of the kernel.
+                    let now = now();
+                    let is_first = node.drops.log().is_first(&denied, now);
+                    let told = if is_first { told(node, &denied) } else { Told::default() };
+                    node.drops.log().note(denied, now, told);
                 }
             }
             Some(LogEvent::Lost) => node.drops.log().note_loss(),

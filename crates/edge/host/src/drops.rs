@@ -81,18 +81,25 @@ pub struct DropLog {
 }
 
 impl DropLog {
-    /// Takes a packet that was denied at a time; what is known of it is asked for once.
-    pub fn note(&mut self, packet: Denied, now: u64, tell: impl FnOnce(&Denied) -> Told) {
-        self.number += 1;
-        let is_alike = |it: &Drop| it.packet == packet && now.saturating_sub(it.first) < SPAN;
+    /// Where the entry for a packet that is denied now stands, if there is one.
+    fn position(&self, packet: &Denied, now: u64) -> Option<usize> {
+        let is_alike = |it: &Drop| it.packet == *packet && now.saturating_sub(it.first) < SPAN;
         // What is alike was denied lately, and so stands near the end.
-        let at = self.entries.iter().rposition(is_alike);
+        self.entries.iter().rposition(is_alike)
+    }
+
+    /// Whether a packet that is denied now is the first of its sort.
+    pub fn is_first(&self, packet: &Denied, now: u64) -> bool {
+        self.position(packet, now).is_none()
+    }
+
+    /// Takes a packet that was denied at a time; what is told of the first of a sort counts.
+    pub fn note(&mut self, packet: Denied, now: u64, told: Told) {
+        self.number += 1;
+        let at = self.position(&packet, now);
         let entry = match at.and_then(|at| self.entries.remove(at)) {
             Some(entry) => Drop { number: self.number, last: now, count: entry.count + 1, ..entry },
-            None => {
-                let (number, told) = (self.number, tell(&packet));
-                Drop { number, first: now, last: now, count: 1, packet, told }
-            }
+            None => Drop { number: self.number, first: now, last: now, count: 1, packet, told },
         };
         if self.entries.len() == ENTRIES_MAX {
             self.entries.pop_front();
@@ -134,9 +141,9 @@ mod tests {
     #[test]
     fn packets_alike_are_counted_for_a_while_and_heard_again() {
         let mut log = DropLog::default();
-        log.note(denied(80), 100, |_| Told::default());
-        log.note(denied(81), 101, |_| Told::default());
-        log.note(denied(80), 109, |_| Told::default());
+        log.note(denied(80), 100, Told::default());
+        log.note(denied(81), 101, Told::default());
+        log.note(denied(80), 109, Told::default());
         let shape = |wanted: u64| {
             let read = log.read(&Heard { after: wanted });
             read.iter().map(|it| (it.packet.port, it.count, it.first, it.last)).collect::<Vec<_>>()
@@ -144,7 +151,7 @@ mod tests {
         assert_eq!(shape(0), [(Some(81), 1, 101, 101), (Some(80), 2, 100, 109)]);
         assert_eq!(shape(2), [(Some(80), 2, 100, 109)]);
         assert_eq!(shape(3), []);
-        log.note(denied(80), 110, |_| Told::default());
+        log.note(denied(80), 110, Told::default());
         let read = log.read(&Heard { after: 3 });
         assert_eq!((read.len(), read[0].count, read[0].first), (1, 1, 110));
     }
@@ -153,7 +160,7 @@ mod tests {
     fn a_storm_leaves_a_bounded_number() {
         let mut log = DropLog::default();
         for port in 0..3000 {
-            log.note(denied(port), 5, |_| Told::default());
+            log.note(denied(port), 5, Told::default());
         }
         let read = log.read(&Heard::default());
         assert_eq!((read.len(), read[0].packet.port), (ENTRIES_MAX, Some(2000)));
