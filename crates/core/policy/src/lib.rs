@@ -35,6 +35,6 @@ pub use conversation::Conversations;
 pub use endpoint::Endpoint;
 pub use packet::{Packet, protocol_number};
 pub use rule::{Icmp, Peer, Ports, Rule};
-pub use rule_name::{Place, RuleName, TEXT_LEN_MAX};
+pub use rule_name::{Place, RuleName, TEXT_LEN_MAX, guards};
 pub use set::{IpSet, IpSets, Member, SetId};
 pub use verdict::{Decision, End, HostRules, Judge, Named, Outcome, Rules, Tier, Verdict};

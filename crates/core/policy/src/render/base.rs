@@ -7,7 +7,7 @@ use model::resource::Direction;
 use nft::expression::{Comparison, Ct, LookupResult, Meta, NatKind, ct_state, nat_flags};
 use nft::{Base, Chain, ChainKind, Expression, Hook, Key, Register, Rule, Set, Source, Verdict};
 
-use crate::rule_name::RuleName;
+use crate::rule_name::{RuleName, guards};
 
 use super::draft::{Draft, Scope};
 use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, lookup};
@@ -142,8 +142,8 @@ fn from_workload(draft: &mut Draft<'_>) {
         if name == "workload-to-host" {
             // The kernel lets them in, because services may be translated to such addresses.
             let loopback = chain.rule().when(FAMILY, IPV4).when(Source::network(16, 1), &[127]);
-            let reason = "loopback address of the host";
-            chain.deny(host::is_not_translated(loopback), Direction::Egress, reason);
+            let loopback = host::is_not_translated(loopback);
+            chain.deny(loopback, Direction::Egress, guards::LOOPBACK);
             for kind in [130, 131, 132, 133, 135, 136, 143] {
                 let icmpv6 = chain.rule().when(PROTOCOL, ICMPV6).when(Source::ICMP_TYPE, &[kind]);
                 chain.push(icmpv6.verdict(Verdict::Accept));
@@ -159,12 +159,12 @@ fn dispatch_sender(chain: &mut Still<'_, '_>) {
     invalid(chain, egress);
     if !chain.settings().may_send_ipip {
         let ipip = chain.rule().when(PROTOCOL, &[4]);
-        chain.deny(ipip, egress, "IPIP packet of a workload");
+        chain.deny(ipip, egress, guards::IPIP);
     }
     if !chain.settings().may_send_vxlan {
         let port = chain.settings().vxlan_port.to_be_bytes();
         let vxlan = chain.rule().when(PROTOCOL, UDP).when(Source::DESTINATION_PORT, &port);
-        chain.deny(vxlan, egress, "VXLAN packet of a workload");
+        chain.deny(vxlan, egress, guards::VXLAN);
     }
     chain.push(chain.rule().when(FAMILY, IPV4).dispatch(IN, "from4"));
     chain.push(chain.rule().when(FAMILY, IPV6).dispatch(IN, "from6"));

@@ -7,7 +7,7 @@ use model::resource::Direction;
 use net::Protocol;
 use policy::explain::Walk;
 use policy::intent::Intent;
-use policy::{Endpoint, Outcome, Packet, RuleName, protocol_number};
+use policy::{Endpoint, Outcome, Packet, RuleName, guards, protocol_number};
 
 use super::ends::End;
 use super::world::World;
@@ -159,13 +159,13 @@ fn guard(world: &World, node: &str, packet: &Packet) -> Option<&'static str> {
     let port = packet.ports.map(|it| i64::from(it.1));
     let is_loopback = packet.destination.is_ipv4() && packet.destination.is_loopback();
     match packet.protocol {
-        IPIP if !config.is_on("AllowIPIPPacketsFromWorkloads") => Some("IPIP packet of a workload"),
+        IPIP if !config.is_on("AllowIPIPPacketsFromWorkloads") => Some(guards::IPIP),
         UDP if port == Some(config.int("VXLANPort"))
             && !config.is_on("AllowVXLANPacketsFromWorkloads") =>
         {
-            Some("VXLAN packet of a workload")
+            Some(guards::VXLAN)
         }
-        _ if is_loopback => Some("loopback address of the host"),
+        _ if is_loopback => Some(guards::LOOPBACK),
         _ => None,
     }
 }
