@@ -3,7 +3,7 @@
 //! Events of the kernel tell of what others change; the audit finds what no event told of. It costs
 //! one question where nobody but us has changed the ruleset since the last time.
 
-use kernel::nft::Rule;
+use kernel::nft::{Rule, Set, TableId};
 use kernel::{Error, Result};
 use policy::intent::Intent;
 use policy::render::{Filled, Renderer, Ruleset};
@@ -56,12 +56,7 @@ fn read_once(kernel: &mut impl Netfilter, generation: u32) -> Result<Dump> {
             continue;
         }
         let family = table.id.family;
-        for set in kernel.sets(&table.id)? {
-            let elements = kernel.elements(&table.id, &set)?.into_iter();
-            let elements = elements.map(|it| (it.key.clone(), it)).collect();
-            let filled = Filled { set, elements, is_of_cluster: false };
-            dump.ruleset.sets.insert((family, filled.set.name.clone()), filled);
-        }
+        read_sets(kernel, &table.id, |_| true, &mut dump.ruleset)?;
         let chains = &mut dump.ruleset.chains;
         for chain in kernel.chains(&table.id)? {
             let rules: Vec<Rule> = Vec::new();
@@ -74,6 +69,22 @@ fn read_once(kernel: &mut impl Netfilter, generation: u32) -> Result<Dump> {
         }
     }
     Ok(dump)
+}
+
+/// Reads the sets of a table, with the elements of those that matter.
+pub(super) fn read_sets(
+    kernel: &mut impl Netfilter,
+    table: &TableId,
+    matters: impl Fn(&Set) -> bool,
+    into: &mut Ruleset,
+) -> Result<()> {
+    for set in kernel.sets(table)? {
+        let elements = if matters(&set) { kernel.elements(table, &set)? } else { Vec::new() };
+        let elements = elements.into_iter().map(|it| (it.key.clone(), it)).collect();
+        let filled = Filled { set, elements, is_of_cluster: false };
+        into.sets.insert((table.family, filled.set.name.clone()), filled);
+    }
+    Ok(())
 }
 
 impl<K: Netfilter> FilterTable<K> {

@@ -10,6 +10,7 @@ use kernel::nft::{
 };
 use policy::render::{DISPATCH, Filled, Ruleset, is_of_hosts};
 
+use super::audit;
 use super::netfilter::Netfilter;
 use super::{TABLE, tables};
 
@@ -27,15 +28,7 @@ pub(super) fn read(nft: &mut impl Netfilter) -> Result<Ruleset> {
     let mut ruleset = Ruleset::default();
     for table in tables() {
         let family = table.id.family;
-        for set in nft.sets(&table.id)? {
-            let elements = match set.has_ranges {
-                true => Vec::new(),
-                false => nft.elements(&table.id, &set)?,
-            };
-            let elements = elements.into_iter().map(|it| (it.key.clone(), it)).collect();
-            let filled = Filled { set, elements, is_of_cluster: false };
-            ruleset.sets.insert((family, filled.set.name.clone()), filled);
-        }
+        audit::read_sets(nft, &table.id, |set| !set.has_ranges, &mut ruleset)?;
         for chain in nft.chains(&table.id)? {
             ruleset.chains.insert((family, chain.name.clone()), (chain, Vec::new()));
         }
