@@ -25,6 +25,9 @@ const GRIEF_MAX: usize = 8;
 /// How long a change of the kernel waits for an engine that is built anew.
 const REBUILD_PATIENCE: Duration = Duration::from_secs(20);
 
+/// A wait that is longer is said.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+
 /// What is known of objects that the engine cannot bear.
 #[derive(Debug)]
 pub(super) struct Grief {
@@ -139,8 +142,14 @@ impl Node {
             let is_broken = self.has_agent() && dataplane.grief.broken.is_some();
             is_broken || dataplane.grief.is_rebuilding
         };
+        let mut is_said = false;
         while began.elapsed() < REBUILD_PATIENCE && is_waiting() {
             std::thread::sleep(Duration::from_millis(2));
+            if !is_said && began.elapsed() > SILENCE_MAX {
+                let seconds = REBUILD_PATIENCE.as_secs();
+                say(&format!("waiting for the engine to be built anew, {seconds} s at most"));
+                is_said = true;
+            }
         }
     }
 }
