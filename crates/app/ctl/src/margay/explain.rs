@@ -25,6 +25,7 @@ use super::arguments::{Format, Place};
 use super::complete;
 use super::elsewhere;
 use super::failure::Failure;
+use super::realised::lack_of;
 use super::session::Session;
 use super::structured;
 use super::terminal::Terminal;
@@ -187,14 +188,9 @@ fn lack(told: &Realised, answer: &Answer<'_>, node: &str) -> Option<String> {
         })
         .collect();
     // Whatever is no endpoint may decide about these as well.
-    let is_meant = |key: &String| match Name::at_key(key) {
+    let is_meant = |key: &str| match Name::at_key(key) {
         Some(Name { kind: Kind::WorkloadEndpoint | Kind::HostEndpoint, .. }) => ends.contains(key),
         _ => true,
     };
-    if let Some((key, why)) = told.refused.iter().find(|(key, _)| is_meant(key)) {
-        let name = Name::at_key(key).map_or_else(|| key.clone(), |name| name.spoken());
-        return Some(format!("{name} was refused, {why}"));
-    }
-    let is_behind = told.revision < answer.world.revision;
-    is_behind.then(|| format!("it is at revision {}", told.revision))
+    lack_of(told, is_meant, answer.world.revision)
 }

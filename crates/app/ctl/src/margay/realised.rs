@@ -77,14 +77,21 @@ impl Reached {
 /// Why a node does not have all of these objects; none if it does.
 fn lack(told: &Realised, wanted: &BTreeMap<String, i64>) -> Option<String> {
     // What has no key is a set of addresses, and nobody knows which policies need it.
-    let is_meant = |key: &String| wanted.contains_key(key) || !key.starts_with('/');
-    let refused = told.refused.iter().find(|(key, _)| is_meant(key));
-    if let Some((key, why)) = refused {
+    let is_meant = |key: &str| wanted.contains_key(key) || !key.starts_with('/');
+    lack_of(told, is_meant, *wanted.values().max()?)
+}
+
+/// What of the objects that are meant a node refused, or that it is behind a revision.
+pub(crate) fn lack_of(
+    told: &Realised,
+    is_meant: impl Fn(&str) -> bool,
+    newest: i64,
+) -> Option<String> {
+    if let Some((key, why)) = told.refused.iter().find(|(key, _)| is_meant(key)) {
         let name = Name::at_key(key).map_or_else(|| key.clone(), |name| name.spoken());
         return Some(format!("refused {name}: {why}"));
     }
-    let newest = wanted.values().max()?;
-    (told.revision < *newest).then(|| format!("behind at revision {}", told.revision))
+    (told.revision < newest).then(|| format!("behind at revision {}", told.revision))
 }
 
 /// The names of all nodes.
