@@ -15,7 +15,7 @@ use api::Kind;
 use api::keys::{HostEndpointKey, Key};
 use kernel::{Event, LinkName, Netlink};
 use model::felix::{Config, Source};
-use policy::intent::Intent;
+use policy::intent::{ALL_INTERFACES, Intent};
 use serde_json::Value;
 use store::resources::Name;
 use store::{Op, Txn};
@@ -367,7 +367,7 @@ fn status(netlink: &mut Netlink, endpoint: &Endpoint) -> &'static str {
     }
     // A host endpoint of all interfaces, or one that goes by addresses, is none of one link.
     let Ok(name) = LinkName::new(&endpoint.interface) else { return "up" };
-    if endpoint.interface == "*" {
+    if endpoint.interface == ALL_INTERFACES {
         return "up";
     }
     match netlink.link_by_name(&name) {

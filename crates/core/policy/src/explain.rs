@@ -11,7 +11,7 @@ mod words;
 use model::resource::{Action, Direction};
 
 use crate::input::PolicyId;
-use crate::intent::{Host, Intent, TierInForce, Workload};
+use crate::intent::{ALL_INTERFACES, Host, Intent, TierInForce, Workload};
 use crate::packet::Packet;
 use crate::rule::Rule;
 use crate::rule_name::RuleName;
@@ -145,7 +145,7 @@ pub fn host(intent: &Intent, host: &Host, direction: Direction, packet: &Packet)
     };
     // Nobody knows by which interface an untracked packet of all others goes.
     let none = Vec::new();
-    let untracked = if host.interface == "*" { &none } else { &host.untracked };
+    let untracked = if host.interface == ALL_INTERFACES { &none } else { &host.untracked };
     let layers = [
         (Layer::Untracked, untracked, &[][..], &before_nat),
         (Layer::PreDnat, &host.pre_dnat, &[][..], &before_nat),

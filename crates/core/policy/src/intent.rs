@@ -103,6 +103,9 @@ pub struct Host {
     pub profiles: Vec<String>,
 }
 
+/// The interface of host endpoints that are for all interfaces without one of their own.
+pub const ALL_INTERFACES: &str = "*";
+
 impl Host {
     /// The tiers of all stages.
     pub fn all_tiers(&self) -> impl Iterator<Item = &TierInForce> {

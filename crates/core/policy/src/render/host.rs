@@ -13,7 +13,7 @@ use nft::expression::{Ct, LookupResult};
 use nft::{Chain, DataType, Expression, Key, Register, Rule, Set, Source, Verdict};
 
 use crate::input::Key as EndpointKey;
-use crate::intent::{Host, TierInForce};
+use crate::intent::{ALL_INTERFACES as ALL, Host, TierInForce};
 
 use super::base::{self, IN, OUT, Still};
 use super::draft::Draft;
@@ -25,8 +25,6 @@ use super::tunnel;
 
 /// The bit of a connection's status that says that its destination is another one.
 const DESTINATION_NAT: u32 = 1 << 5;
-/// All interfaces that have no endpoint of their own.
-const ALL: &str = "*";
 const LOOPBACK: &str = "lo";
 
 /// When and in which direction hosts' rules decide.

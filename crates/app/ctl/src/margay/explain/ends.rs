@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use net::Protocol;
 use policy::explain::{Party, protocol};
+use policy::intent::ALL_INTERFACES;
 use policy::{Endpoint, Packet, protocol_number};
 
 use super::super::failure::Failure;
@@ -127,11 +128,12 @@ fn node(world: &World, name: &str) -> End {
     // The interface with the node's address is meant, or else all of them.
     let has_address =
         |it: &policy::input::Host| it.addresses.iter().any(|it| addresses.contains(it));
-    let named = hosts.clone().find(|(_, it)| it.interface != "*" && has_address(it));
+    let named = hosts.clone().find(|(_, it)| it.interface != ALL_INTERFACES && has_address(it));
     // Which addresses an interface has that is known by its name alone, only its node knows.
-    let by_name = || hosts.clone().find(|(_, it)| it.interface != "*" && it.addresses.is_empty());
+    let by_name =
+        || hosts.clone().find(|(_, it)| it.interface != ALL_INTERFACES && it.addresses.is_empty());
     let chosen = named.or_else(by_name);
-    let chosen = chosen.or_else(|| hosts.clone().find(|(_, it)| it.interface == "*"));
+    let chosen = chosen.or_else(|| hosts.clone().find(|(_, it)| it.interface == ALL_INTERFACES));
     End {
         name: name.to_owned(),
         short: name.to_owned(),

@@ -6,7 +6,7 @@ use model::felix::Value;
 use model::resource::Direction;
 use net::Protocol;
 use policy::explain::Walk;
-use policy::intent::Intent;
+use policy::intent::{ALL_INTERFACES, Intent};
 use policy::{Endpoint, Outcome, Packet, RuleName, guards, protocol_number};
 
 use super::ends::End;
@@ -148,7 +148,7 @@ fn decided(mut walk: Walk, outcome: Outcome, why: &str) -> Walk {
 
 /// Whether a host endpoint is for all interfaces.
 fn is_for_all(world: &World, key: &str) -> bool {
-    world.cluster.hosts.get(key).is_some_and(|host| host.interface == "*")
+    world.cluster.hosts.get(key).is_some_and(|host| host.interface == ALL_INTERFACES)
 }
 
 /// What no workload may send, whatever policies say.
