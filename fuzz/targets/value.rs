@@ -1,11 +1,13 @@
 //! Stored values: the first byte chooses the key; what can be read is written so that it reads
-//! the same.
+//! the same. An endpoint that is read at once is read by all rules, as the same.
 
 #![no_main]
 
 use api::Kind;
+use api::keys::value::Stored;
 use api::keys::{Key, value};
 use libfuzzer_sys::fuzz_target;
+use model::resource::{Resource, plain_workload_endpoint};
 
 const PATHS: [&str; 21] = [
     "/calico/v1/host/h/workload/k8s/w/endpoint/e",
@@ -33,6 +35,14 @@ const PATHS: [&str; 21] = [
 
 fuzz_target!(|input: &[u8]| {
     let [choice, raw @ ..] = input else { return };
+    if let Some(plain) = plain_workload_endpoint(raw) {
+        let key = Key::parse("/calico/resources/v3/projectcalico.org/workloadendpoints/n/a");
+        let Ok(Stored::Json(stored)) = value::parse(&key.expect("it is a key"), raw) else {
+            panic!("only read at once: {plain:?}");
+        };
+        let read = Resource::read(Kind::WorkloadEndpoint, &stored);
+        assert_eq!(read, Ok(Resource::WorkloadEndpoint(plain)));
+    }
     let choice = usize::from(*choice) % (PATHS.len() + Kind::all().count());
     let path = match PATHS.get(choice) {
         Some(path) => (*path).to_owned(),

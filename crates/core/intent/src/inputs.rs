@@ -8,7 +8,9 @@ use api::keys::ipam::{Affinity, AffinityState, Block};
 use api::keys::value::{self, Stored, ValueError};
 use api::keys::{AffinityType, Key, ResourceKey, ResourceKind};
 use api::{Kind, Problem};
-use model::resource::{BgpConfiguration, IpPool, Node, Object, Resource, WorkloadEndpoint};
+use model::resource::{
+    BgpConfiguration, IpPool, Node, Object, Resource, WorkloadEndpoint, plain_workload_endpoint,
+};
 use net::Cidr;
 use policy::convert::{convert, default_allow, place};
 use policy::graph::Graph;
@@ -185,6 +187,12 @@ impl Inputs {
     fn keep(&mut self, key: &Key, path: &str, bytes: &[u8]) -> Result<Changed, Vec<String>> {
         match key {
             Key::Resource(resource) => {
+                if resource.kind == ResourceKind::Api(Kind::WorkloadEndpoint)
+                    && let Some(endpoint) = plain_workload_endpoint(bytes)
+                {
+                    let endpoint = Resource::WorkloadEndpoint(endpoint);
+                    return self.keep_resource(resource, path, &endpoint);
+                }
                 let Stored::Json(stored) = value::parse(key, bytes).map_err(told)? else {
                     return Ok(NOTHING);
                 };

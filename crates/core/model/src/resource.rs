@@ -7,6 +7,7 @@
 mod bgp;
 mod endpoint;
 mod node;
+mod plain;
 mod policy;
 mod pool;
 
@@ -20,6 +21,7 @@ use serde_json::Value;
 pub use bgp::*;
 pub use endpoint::*;
 pub use node::*;
+pub use plain::plain_workload_endpoint;
 pub use policy::*;
 pub use pool::*;
 
