@@ -246,6 +246,11 @@ impl<K: Netfilter> FilterTable<K> {
         dirty
     }
 
+    /// Whether chains or sets stand that nothing leads to any more: a change of nothing removes them.
+    pub(crate) fn is_untidy(&self) -> bool {
+        self.refused_at.is_none() && self.installed.as_ref().is_some_and(|it| !it.is_tidy())
+    }
+
     /// Whether something that was not carried out is to be tried again by now.
     pub(crate) fn is_due(&self) -> bool {
         self.is_owing || self.refused_at.is_some_and(|at| at.elapsed() >= RETRY_PAUSE)

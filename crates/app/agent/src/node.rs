@@ -363,10 +363,11 @@ impl Node {
         result
     }
 
-    /// Tries again what the kernel did not take, though nothing has changed since.
+    /// Tries again what the kernel did not take, and removes what earlier changes left, though
+    /// nothing has changed since.
     pub(crate) fn catch_up(&self) {
         let mut dataplane = self.dataplane();
-        let is_due = dataplane.filter.is_due();
+        let is_due = dataplane.filter.is_due() || dataplane.filter.is_untidy();
         dataplane.changed.filter |= is_due;
         drop(dataplane);
         if is_due || self.health.vitals().kernel_problem.is_some() {

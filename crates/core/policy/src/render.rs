@@ -53,6 +53,9 @@ pub use settings::{
     Surroundings, Tunnels,
 };
 
+/// So many chains and sets may stand that nothing leads to.
+const LITTER_MAX: usize = 64;
+
 /// Renders intents for a table, and knows what stands in it.
 #[derive(Clone, Debug)]
 pub struct Renderer {
@@ -366,7 +369,7 @@ impl Renderer {
         }
     }
 
-    /// Whether nothing stands that should have gone.
+    /// Whether nothing stands that nothing leads to.
     pub fn is_tidy(&self) -> bool {
         self.state.litter.is_empty()
     }
@@ -441,6 +444,15 @@ impl Dirty {
 }
 
 impl Change {
+    /// The transactions that bring what is wanted into force. The one that is left only removes
+    /// what nothing leads to any more, and may wait for more of it ([`Renderer::stopped`]) unless
+    /// that is much.
+    pub fn pressing(&self) -> &[Step] {
+        let is_tidying = self.steps.last().is_some_and(|step| step.part == Part::Tidy);
+        let is_much = self.gone.len() > LITTER_MAX || self.steps.len() == 1;
+        &self.steps[..self.steps.len() - usize::from(is_tidying && !is_much)]
+    }
+
     /// Takes the rules that stand once it is committed.
     fn rules_of(&mut self, intent: &Intent) {
         if self.is_anew {

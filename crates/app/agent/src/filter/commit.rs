@@ -48,7 +48,8 @@ pub(super) fn is_passing(error: &Error) -> bool {
 }
 
 impl<K: Netfilter> FilterTable<K> {
-    /// Carries out what is dirty in one go.
+    /// Carries out what is dirty in one go. What nothing leads to afterwards may stay for a while:
+    /// it goes with a later change, or once there is nothing else to do.
     pub(super) fn carry_out(
         &mut self,
         renderer: &mut Renderer,
@@ -57,8 +58,10 @@ impl<K: Netfilter> FilterTable<K> {
     ) -> Result<(), Setback> {
         let mut change = renderer.update(wanted.intent, wanted.dirty, wanted.around);
         let limits = std::mem::take(&mut change.refused);
-        match self.take(&change.steps, n_tries) {
-            Ok(()) => renderer.committed(change),
+        let n_pressing = change.pressing().len();
+        match self.take(change.pressing(), n_tries) {
+            Ok(()) if n_pressing == change.steps.len() => renderer.committed(change),
+            Ok(()) => drop(renderer.stopped(change, n_pressing)),
             Err((n_committed, Setback::Refused(error))) => {
                 if !renderer.stopped(change, n_committed) {
                     return Err(Setback::Refused(error));

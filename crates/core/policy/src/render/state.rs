@@ -54,6 +54,10 @@ impl Litter {
         self.chains.is_empty() && self.sets.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.chains.len() + self.sets.len()
+    }
+
     pub(super) fn extend(&mut self, other: Self) {
         self.chains.extend(other.chains);
         self.sets.extend(other.sets);

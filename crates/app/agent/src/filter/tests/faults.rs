@@ -52,18 +52,15 @@ fn live(filter: &mut FilterTable<Faulty>, is_prompt: bool) -> Vec<Ruleset> {
         let is_last = at + 1 == stations.len();
         let done = filter.go(before, after, around);
         let is_done = done.is_ok() && filter.refused().is_empty();
-        // The fault lasts as long as the attempt.
-        let n_operations = filter.kernel.n_operations;
-        let began = |first: usize| n_operations >= first;
-        if matches!(filter.kernel.fault, Fault::From { first, .. } if began(first)) {
-            filter.kernel.fault = Fault::Nothing;
-        }
+        end_fault(&mut filter.kernel);
         let ruleset = stands(&mut filter.kernel.nft);
         known.extend(after.workloads.values().map(|it| it.interface.clone()));
         assert!(open_interfaces(&ruleset).is_subset(&known));
         if is_done || is_prompt || is_last {
             for _ in 0..3 {
-                if filter.again(after, around).is_ok() && filter.refused().is_empty() {
+                let is_done = filter.again(after, around).is_ok() && filter.refused().is_empty();
+                end_fault(&mut filter.kernel);
+                if is_done && filter.installed.as_ref().is_some_and(Renderer::is_tidy) {
                     break;
                 }
             }
@@ -73,6 +70,13 @@ fn live(filter: &mut FilterTable<Faulty>, is_prompt: bool) -> Vec<Ruleset> {
         stood.push(stands(&mut filter.kernel.nft));
     }
     stood
+}
+
+/// A fault lasts as long as the attempt.
+fn end_fault(kernel: &mut Faulty) {
+    if matches!(kernel.fault, Fault::From { first, .. } if kernel.n_operations >= first) {
+        kernel.fault = Fault::Nothing;
+    }
 }
 
 /// What is in one of two rulesets, or differs.
