@@ -101,7 +101,6 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
         http::start(&node, address)?;
     }
     follow_routes(&node)?;
-    follow_filter(&node)?;
     audit_filter(&node)?;
     drops::start(&node)?;
     let follower = Arc::clone(&node);
@@ -115,6 +114,9 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
         Ok(Told::InSync) => keeper::introduce(&node, &arguments.address),
         Ok(Told::Lost) | Err(_) => node.recall(&known),
     }
+    // From now on: to tell of every chain and set of a whole table costs the kernel a good part of
+    // making it.
+    follow_filter(&node)?;
     upkeep::start(&node)?;
     realised::start(&node)?;
     trial::start(&node)?;
@@ -289,6 +291,10 @@ fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
         // Tables of others that changed; none if any of them may have.
         let mut changed = Some(BTreeSet::new());
         node.look_at_foreign(&mut nft, None);
+        // Somebody may have come between the first transaction and the first event.
+        if nft.generation().is_ok_and(|it| !node.dataplane().filter.is_own(it)) {
+            node.audit_filter(&mut nft);
+        }
         loop {
             let is_pending = changed.as_ref().is_none_or(|tables| !tables.is_empty());
             match monitor.next(if is_pending { FOREIGN_SETTLE } else { HOUR }) {

@@ -246,7 +246,8 @@ impl<K: Netfilter> FilterTable<K> {
         dirty
     }
 
-    /// Whether chains or sets stand that nothing leads to any more: a change of nothing removes them.
+    /// Whether chains or sets stand that nothing leads to any more: a change of nothing removes
+    /// them.
     pub(crate) fn is_untidy(&self) -> bool {
         self.refused_at.is_none() && self.installed.as_ref().is_some_and(|it| !it.is_tidy())
     }

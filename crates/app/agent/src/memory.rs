@@ -129,6 +129,13 @@ impl Memory {
 /// Whether an endpoint is one of a node's, by its name; none if the key is that of something else.
 pub(crate) fn is_of_node(key: &str, node: &str) -> Option<bool> {
     let (_, name) = key.strip_prefix(ENDPOINTS)?.split_once('/')?;
+    // Most are of others, and begin otherwise: a dash inside the name of a node is doubled.
+    let mut own =
+        node.bytes().flat_map(|byte| std::iter::repeat_n(byte, 1 + usize::from(byte == b'-')));
+    let mut bytes = name.bytes();
+    if !own.all(|byte| bytes.next() == Some(byte)) {
+        return Some(false);
+    }
     Some(WorkloadEndpointParts::parse(name).is_ok_and(|parts| parts.node == node))
 }
 

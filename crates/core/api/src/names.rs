@@ -186,13 +186,18 @@ fn split_dashes(name: &str) -> Vec<String> {
         } else if bytes.get(at + 1) == Some(&b'-') {
             at += 2;
         } else {
-            parts.push(name[start..at].replace("--", "-"));
+            parts.push(single_dashes(&name[start..at]));
             start = at + 1;
             at += 1;
         }
     }
-    parts.push(name[start..].replace("--", "-"));
+    parts.push(single_dashes(&name[start..]));
     parts
+}
+
+/// A part without what was doubled in it, which little is.
+fn single_dashes(part: &str) -> String {
+    if part.contains("--") { part.replace("--", "-") } else { part.to_owned() }
 }
 
 /// The parts of a name if it has exactly so many.

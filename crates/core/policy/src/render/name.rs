@@ -5,8 +5,10 @@ use std::fmt::Write;
 use nft::{Key, Set};
 use sha1::{Digest, Sha1};
 
-/// The longest name that we give; the kernel takes 255 bytes.
-const LEN_MAX: usize = 120;
+/// The longest id that is a name as it is.
+const ID_LEN_MAX: usize = 24;
+/// How much of a longer one is legible.
+const ID_LEGIBLE: usize = 6;
 
 /// A digest of parts; no two lists of parts run into each other.
 pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
@@ -31,13 +33,17 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// The id of an IP set as part of a name: its `:` becomes a dot, as `nft` reads names.
+/// The id of an IP set as part of a name: its `:` becomes a dot, as `nft` reads names. Of a long
+/// one the beginning is legible; the kernel looks for sets in a list, name by name.
 pub(super) fn of_set(id: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == ':';
-    if id.len() <= LEN_MAX && id.chars().all(is_plain) && !id.starts_with("id:") {
-        id.replace(':', ".")
-    } else {
-        format!("id.{}", digest([id]))
+    if !id.chars().all(is_plain) || id.starts_with("id:") {
+        return format!("id.{}", digest([id]));
+    }
+    let name = id.replace(':', ".");
+    match id.get(..ID_LEGIBLE) {
+        Some(_) if id.len() > ID_LEN_MAX => format!("{}.{}", &name[..ID_LEGIBLE], digest([id])),
+        _ => name,
     }
 }
 
@@ -58,6 +64,8 @@ mod tests {
         assert_eq!(of_set("s:a_b-C"), "s.a_b-C");
         assert_ne!(of_set("s.a"), of_set("s:a"), "a dot of its own is not plain");
         assert!(of_set("é").starts_with("id."));
-        assert!(of_set(&"x".repeat(300)).len() < LEN_MAX);
+        let (long, longer) = ("x".repeat(300), "x".repeat(301));
+        assert!(of_set(&long).len() <= ID_LEN_MAX && of_set(&long) != of_set(&longer));
+        assert!(of_set("s:0123456789012345678901234567890123456").starts_with("s.0123."));
     }
 }
