@@ -84,18 +84,7 @@ fn resolve(node: &str, sources: &Sources) -> (Config, Vec<Problem>) {
     let exists = |path: &str| Path::new(path).exists();
     let find_executable = |name: &str| Path::new(name).is_file().then(|| name.to_owned());
     let about_host = felix::Host { name: node, exists: &exists, find_executable: &find_executable };
-    // The agent has its own datastore settings, which are not Felix's.
-    let mut sources = sources.clone();
-    for texts in sources.values_mut() {
-        texts.retain(|name, _| !is_of_datastore(name));
-    }
-    Config::resolve(&sources, &about_host)
-}
-
-/// Whether a parameter only tells where the datastore is.
-fn is_of_datastore(name: &str) -> bool {
-    let name = name.to_lowercase();
-    name.starts_with("etcd") || name.starts_with("typha") || name == "datastoretype"
+    intent::resolve(sources, &about_host)
 }
 
 #[cfg(test)]

@@ -4,22 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::keys::ipam::{Affinity, AffinityState, Block};
-use api::keys::value::{self, Stored, ValueError};
-use api::keys::{AffinityType, Key, ResourceKey, ResourceKind};
-use api::{Kind, Problem};
-use model::resource::{
-    BgpConfiguration, IpPool, Node, Object, Resource, WorkloadEndpoint, plain_workload_endpoint,
-};
+use api::Kind;
+use api::keys::ipam::Block;
+use api::keys::{Key, ResourceKey, ResourceKind};
+use model::resource::{BgpConfiguration, IpPool, Node, Object, Resource, WorkloadEndpoint};
 use net::Cidr;
 use policy::convert::{convert, default_allow, place};
 use policy::graph::Graph;
 use policy::input::{Change, Labels, Workload};
-use policy::salvage::salvage;
 
 use crate::elsewhere::{Condenser, Elsewhere};
 use crate::felix::Parameters;
 use crate::live::Vouched;
+use crate::read::{Read, Rest, Said};
 
 /// Everything absorbed so far.
 #[derive(Debug)]
@@ -139,27 +136,59 @@ impl Inputs {
 
     /// Takes a key's new value, or its removal.
     pub fn absorb(&mut self, path: &str, value: Option<&[u8]>) -> Changed {
+        if let Some(read) = value.and_then(|bytes| Read::new(path, bytes)) {
+            return self.take(path, read);
+        }
         self.quarantined.remove(path);
         self.salvaged.remove(path);
-        let Some(key) = Key::parse(path) else {
-            return NOTHING;
-        };
-        let Some(bytes) = value else {
-            return self.forget(&key, path);
-        };
-        match self.keep(&key, path, bytes) {
-            Ok(changed) => changed,
-            Err(problems) => {
+        Key::parse(path).map_or(NOTHING, |key| self.forget(&key, path))
+    }
+
+    /// Takes a key's new value, as it was read.
+    pub fn take(&mut self, path: &str, read: Read) -> Changed {
+        self.quarantined.remove(path);
+        self.salvaged.remove(path);
+        match read.0 {
+            Said::Nothing => NOTHING,
+            Said::Resource(key, resource, change) => {
+                self.keep_resource(&key, path, &resource, change)
+            }
+            Said::Settings(name, parameters) => {
+                self.parameters.insert(name, parameters);
+                SETTINGS
+            }
+            Said::Block(cidr, block) => self.keep_block(cidr, *block),
+            Said::Claim { cidr, owner, is_confirmed: true } => {
+                self.owners.entry(cidr).or_default().insert(owner);
+                ROUTES
+            }
+            Said::Claim { cidr, owner, is_confirmed: false } => {
+                self.disown(cidr, &owner);
+                ROUTES
+            }
+            Said::Unusable(key, problems, rest) => {
                 // What was there before is out of date: an address or a permission that nobody
                 // vouches for any more is not kept.
                 let mut changed = self.forget(&key, path);
-                let salvaged = self.salvage(&key, bytes);
-                if salvaged != NOTHING {
+                if let Some(rest) = rest {
+                    changed |= self.keep_rest(rest);
                     self.salvaged.insert(path.to_owned());
                 }
-                changed |= salvaged;
                 self.quarantined.insert(path.to_owned(), problems);
                 changed
+            }
+        }
+    }
+
+    fn keep_rest(&mut self, rest: Rest) -> Changed {
+        match rest {
+            Rest::Node(name, addresses) => {
+                self.nodes.insert(name, addresses);
+                ROUTES
+            }
+            Rest::Change(change) => {
+                self.graph.absorb(change);
+                FILTER
             }
         }
     }
@@ -182,92 +211,6 @@ impl Inputs {
     /// Whether something of an object that cannot be used as it is is in force all the same.
     pub fn is_salvaged(&self, path: &str) -> bool {
         self.salvaged.contains(path)
-    }
-
-    fn keep(&mut self, key: &Key, path: &str, bytes: &[u8]) -> Result<Changed, Vec<String>> {
-        match key {
-            Key::Resource(resource) => {
-                if resource.kind == ResourceKind::Api(Kind::WorkloadEndpoint)
-                    && let Some(endpoint) = plain_workload_endpoint(bytes)
-                {
-                    let endpoint = Resource::WorkloadEndpoint(endpoint);
-                    return self.keep_resource(resource, path, &endpoint);
-                }
-                let Stored::Json(stored) = value::parse(key, bytes).map_err(told)? else {
-                    return Ok(NOTHING);
-                };
-                let ResourceKind::Api(kind) = resource.kind else { return Ok(NOTHING) };
-                if kind == Kind::FelixConfiguration {
-                    let parameters = Parameters::read(&stored).map_err(|problem| vec![problem])?;
-                    self.parameters.insert(resource.name.clone(), parameters);
-                    return Ok(SETTINGS);
-                }
-                if !MATTER.contains(&kind) {
-                    return Ok(NOTHING);
-                }
-                self.keep_resource(resource, path, &Resource::read(kind, &stored).map_err(spoken)?)
-            }
-            Key::Block { cidr } => {
-                let block = Block::read(bytes).map_err(told)?;
-                Ok(self.keep_block(*cidr, block))
-            }
-            Key::BlockAffinity(affinity) => {
-                let state = Affinity::read(bytes).map_err(told)?.state;
-                if affinity.owner_type != AffinityType::Host {
-                    return Ok(NOTHING);
-                }
-                match state == AffinityState::Confirmed {
-                    true => {
-                        let owners = self.owners.entry(affinity.cidr).or_default();
-                        owners.insert(affinity.owner.clone());
-                    }
-                    false => self.disown(affinity.cidr, &affinity.owner),
-                }
-                Ok(ROUTES)
-            }
-            _ => value::parse(key, bytes).map(|_| NOTHING).map_err(told),
-        }
-    }
-
-    /// What can be used of an object all the same.
-    fn salvage(&mut self, key: &Key, bytes: &[u8]) -> Changed {
-        let Key::Resource(resource) = key else { return NOTHING };
-        match resource.kind {
-            ResourceKind::Api(Kind::Node) => self.salvage_node(resource, bytes),
-            ResourceKind::Api(Kind::WorkloadEndpoint) => NOTHING,
-            ResourceKind::Api(kind) => self.salvage_policy(kind, resource, bytes),
-            _ => NOTHING,
-        }
-    }
-
-    /// What is left of an object of policy: until it is mended, what it protects stays so.
-    fn salvage_policy(&mut self, kind: Kind, resource: &ResourceKey, bytes: &[u8]) -> Changed {
-        let Ok(stored) = text::json::parse(bytes) else { return NOTHING };
-        let left = salvage(kind, &stored);
-        match left.map(|left| convert(resource, Some(&left))) {
-            Some(Ok(Some(change))) => {
-                self.graph.absorb(change);
-                FILTER
-            }
-            _ => NOTHING,
-        }
-    }
-
-    /// A bad field of a Node does not cost the others their way to it: each address counts for
-    /// itself.
-    fn salvage_node(&mut self, resource: &ResourceKey, bytes: &[u8]) -> Changed {
-        let Ok(node) = text::json::parse(bytes) else { return NOTHING };
-        let address = |field: &str, is_ipv4: bool| {
-            let text = node["spec"]["bgp"][field].as_str()?;
-            let address = text.parse::<Cidr>().ok()?.address();
-            (address.is_ipv4() == is_ipv4).then_some(address)
-        };
-        let addresses =
-            Addresses { v4: address("ipv4Address", true), v6: address("ipv6Address", false) };
-        if addresses != Addresses::default() {
-            self.nodes.insert(resource.name.clone(), addresses);
-        }
-        ROUTES
     }
 
     fn disown(&mut self, cidr: Cidr, owner: &str) {
@@ -316,9 +259,9 @@ impl Inputs {
         key: &ResourceKey,
         path: &str,
         resource: &Resource,
-    ) -> Result<Changed, Vec<String>> {
-        let change = convert(key, Some(resource)).map_err(|it| vec![it.to_string()])?;
-        Ok(match resource {
+        change: Option<Change>,
+    ) -> Changed {
+        match resource {
             Resource::Node(node) => self.keep_node(&key.name, node),
             Resource::IpPool(pool) => {
                 self.pools.insert(key.name.clone(), pool.spec.clone());
@@ -329,14 +272,10 @@ impl Inputs {
                 FILTER
             }
             Resource::WorkloadEndpoint(endpoint) => {
-                let mut workload = match change {
+                let workload = match change {
                     Some(Change::Workload(_, Some(workload))) => workload,
                     _ => without_addresses(endpoint),
                 };
-                // Where it is, its own field says, here as for routes.
-                if workload.node != endpoint.spec.node {
-                    Arc::make_mut(&mut workload).node.clone_from(&endpoint.spec.node);
-                }
                 self.keep_endpoint(path, endpoint, workload)
             }
             _ => {
@@ -348,7 +287,7 @@ impl Inputs {
                 }
                 FILTER
             }
-        })
+        }
     }
 
     fn forget_resource(&mut self, resource: &ResourceKey, path: &str) -> Changed {
@@ -449,24 +388,6 @@ impl Inputs {
     }
 }
 
-/// The kinds of resources that this node acts on, besides settings.
-const MATTER: [Kind; 14] = [
-    Kind::BgpConfiguration,
-    Kind::GlobalNetworkPolicy,
-    Kind::GlobalNetworkSet,
-    Kind::HostEndpoint,
-    Kind::IpPool,
-    Kind::NetworkPolicy,
-    Kind::NetworkSet,
-    Kind::Node,
-    Kind::Profile,
-    Kind::StagedGlobalNetworkPolicy,
-    Kind::StagedKubernetesNetworkPolicy,
-    Kind::StagedNetworkPolicy,
-    Kind::Tier,
-    Kind::WorkloadEndpoint,
-];
-
 /// The networks of services that a configuration names.
 fn services(configuration: &BgpConfiguration) -> Vec<Cidr> {
     let lists = [
@@ -481,15 +402,4 @@ fn services(configuration: &BgpConfiguration) -> Vec<Cidr> {
 fn without_addresses(endpoint: &Object<WorkloadEndpoint>) -> Arc<Workload> {
     let (node, interface) = (endpoint.spec.node.clone(), endpoint.spec.interface_name.clone());
     Arc::new(Workload { node, interface, ..Workload::default() })
-}
-
-fn told(error: ValueError) -> Vec<String> {
-    match error {
-        ValueError::Fields(problems) => spoken(problems),
-        error => vec![error.to_string()],
-    }
-}
-
-fn spoken(problems: Vec<Problem>) -> Vec<String> {
-    problems.iter().map(ToString::to_string).collect()
 }

@@ -137,6 +137,31 @@ fn hosts_have_ports_that_no_policy_closes_and_pods_do_not_reach_their_own() {
     place.margay("explain shop/db-0 n1 --port 8080").ok();
 }
 
+/// What agents salvage of an object decides here as there, and settings of selected nodes count.
+#[test]
+fn what_is_left_of_bad_objects_decides_as_on_nodes() {
+    let place = shop();
+    place.margay("explain shop/web-1 shop/api-1 --port 80").ok();
+    let root = "/calico/resources/v3/projectcalico.org";
+    let policy = r#"{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3",
+        "metadata":{"name":"old","namespace":"shop"},"spec":{"selector":"app == 'api'",
+        "ingress":[{"action":"Allow","protocol":"nonsense"},
+        {"action":"Deny","source":{"nets":["10.0.0.0/99"]}}]}}"#;
+    place.put(&format!("{root}/networkpolicies/shop/old"), policy);
+    let denied = place.margay("explain shop/web-1 shop/api-1 --port 80").code(1);
+    denied.says(&[
+        "by policy shop/old, ingress rule 1",
+        "note: 1 object cannot be used and is not in force as it is, such as NetworkPolicy shop/old",
+    ]);
+    let documents = "apiVersion: projectcalico.org/v3\nkind: Node\n\
+        metadata: {name: n1, labels: {zone: a}}\nspec: {bgp: {ipv4Address: 172.30.0.11/24}}\n---\n\
+        apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: some}\n\
+        spec: {nodeSelector: zone == 'a', defaultEndpointToHostAction: Accept}\n";
+    place.margay("explain shop/web-1 shop/db-0 --protocol 4").code(1).says(&["IPIP packet"]);
+    place.give("apply", documents).ok();
+    place.margay("explain shop/web-1 n1 --port 80").ok();
+}
+
 #[test]
 fn drops_are_asked_of_the_agent() {
     let place = Place::embedded();

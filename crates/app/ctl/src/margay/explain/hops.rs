@@ -1,16 +1,17 @@
 //! The places on the way of a packet where policies decide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
-use model::felix::Value;
 use model::resource::Direction;
-use net::Protocol;
+use net::Cidr;
 use policy::explain::Walk;
-use policy::intent::{ALL_INTERFACES, Intent};
-use policy::{Endpoint, Outcome, Packet, RuleName, guards, protocol_number};
+use policy::intent::ALL_INTERFACES;
+use policy::render::{EndpointToHost, Settings};
+use policy::{Endpoint, Outcome, Packet, RuleName, guards};
 
 use super::ends::End;
-use super::world::World;
+use super::world::{Node, World};
 
 /// One place.
 pub(crate) struct Hop {
@@ -21,14 +22,16 @@ pub(crate) struct Hop {
     pub(crate) short: String,
     pub(crate) node: String,
     pub(crate) endpoint: Endpoint,
+    /// The packet as it comes there.
+    pub(crate) packet: Packet,
     pub(crate) walk: Walk,
 }
 
 /// All places, in the order in which a packet comes to them.
 pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Packet) -> Vec<Hop> {
-    let mut intents: BTreeMap<&str, Intent> = BTreeMap::new();
+    let mut nodes: BTreeMap<&str, Node> = BTreeMap::new();
     for node in [&source.node, &destination.node].into_iter().flatten() {
-        intents.entry(node).or_insert_with(|| world.intent(node));
+        nodes.entry(node).or_insert_with(|| world.node(node));
     }
     let leaves = source.node != destination.node;
     let mut hops = Vec::new();
@@ -38,19 +41,25 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
     }
     let mut push = |end: Option<&End>, name: &str, endpoint: Endpoint, direction| {
         let node = world.cluster.node_of(&endpoint).unwrap_or_default().to_owned();
-        let intent = intents.get(node.as_str());
-        let packet = &seen_on(world, &node, (source, destination), packet);
-        let walk = intent.and_then(|it| it.explain(&endpoint, direction, packet));
+        let Some(at) = nodes.get(node.as_str()) else { return };
+        let sender = source.node.as_ref().filter(|sender| **sender != node);
+        let sender = sender.and_then(|name| Some((name.as_str(), nodes.get(name.as_str())?)));
+        let is_its_host = |end: &End| end.is_host && end.node.as_ref() == Some(&node);
+        let is_of_host = is_its_host(source) || is_its_host(destination);
+        let source_seen =
+            sender.map_or(packet.source, |sender| source_after(world, sender, packet));
+        let packet = Packet { source: source_seen, is_of_host, ..packet.clone() };
+        let walk = at.intent().explain(&endpoint, direction, &packet);
         let is_of_workload = matches!(endpoint, Endpoint::Workload(_));
         let guard = match direction {
-            _ if is_failsafe(world, &endpoint, direction, packet) => {
+            _ if is_failsafe(&at.settings, &endpoint, direction, &packet) => {
                 Some((Outcome::Allow, "a failsafe port, which no policy closes"))
             }
             Direction::Ingress if is_of_workload && source.is_host && !leaves => {
                 Some((Outcome::Allow, "its own host, which no policy of a pod keeps out"))
             }
             Direction::Egress if is_of_workload => {
-                guard(world, &node, packet).map(|why| (Outcome::Deny, why))
+                guard(&at.settings, &packet).map(|why| (Outcome::Deny, why))
             }
             _ => None,
         };
@@ -64,7 +73,7 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
         };
         let name = end.map_or_else(|| format!("host endpoint {name}"), |it| it.name.clone());
         let short = end.map_or_else(|| name.clone(), |it| it.short.clone());
-        hops.push(Hop { direction, name, short, node, endpoint, walk });
+        hops.push(Hop { direction, name, short, node, endpoint, packet, walk });
     };
     // A host always reaches its own pods.
     let is_own = source.is_host && !destination.is_host && !leaves;
@@ -91,45 +100,48 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
     if let Some(endpoint) = &destination.endpoint {
         push(Some(destination), "", endpoint.clone(), Direction::Ingress);
     }
-    to_own_host(world, source, destination, &mut hops);
+    if let Some(node) = source.node.as_deref().and_then(|name| nodes.get(name)) {
+        to_own_host(world, node, (source, destination), &mut hops);
+    }
     hops
 }
 
-/// A packet as a node sees it: whether it is for the host or from it, and the address that it got
-/// when it left its pool.
-fn seen_on(world: &World, node: &str, (source, destination): (&End, &End), it: &Packet) -> Packet {
-    let is_its_host = |end: &End| end.is_host && end.node.as_deref() == Some(node);
-    let is_of_host = is_its_host(source) || is_its_host(destination);
-    let mut seen = Packet { is_of_host, ..it.clone() };
-    let Some(sender) = source.node.as_ref().filter(|sender| *sender != node) else { return seen };
-    let leaves_pool = |(pool, has_nat): &(net::Cidr, bool)| *has_nat && pool.contains(it.source);
-    let exclusions = world.config(sender).text("NATOutgoingExclusions").to_owned();
-    let is_spared = exclusions == "IPPoolsAndHostIPs"
-        && world.nodes.values().flatten().any(|address| *address == it.destination);
-    if world.pools.iter().any(leaves_pool) && !world.is_of_pods(it.destination) && !is_spared {
-        let addresses = world.nodes.get(sender).into_iter().flatten();
-        let own = addresses.copied().find(|address| address.is_ipv4() == it.source.is_ipv4());
-        seen.source = own.unwrap_or(it.source);
+/// The source of a packet after it has left its node: packets that leave their pool get the node's.
+fn source_after(world: &World, (name, sender): (&str, &Node), packet: &Packet) -> IpAddr {
+    let Node { settings, around, .. } = sender;
+    let is_in = |nets: &BTreeSet<Cidr>, address| nets.iter().any(|net| net.contains(address));
+    let is_host = || {
+        let known = around.host_addresses.contains(&packet.destination);
+        known || settings.external_nodes.iter().any(|net| net.contains(packet.destination))
+    };
+    let is_spared =
+        is_in(&around.pools, packet.destination) || settings.nat_spares_hosts && is_host();
+    if is_spared || !is_in(&around.nat_outgoing, packet.source) {
+        return packet.source;
     }
-    seen
+    let is_same = |address: &IpAddr| address.is_ipv4() == packet.source.is_ipv4();
+    let own = world.nodes.get(name).into_iter().flatten().copied();
+    let chosen = settings.nat_address.map(IpAddr::from).into_iter().chain(own).find(is_same);
+    chosen.unwrap_or(packet.source)
 }
 
 /// What a workload may send to its own host a setting decides before the host's policies.
-fn to_own_host(world: &World, source: &End, destination: &End, hops: &mut Vec<Hop>) {
-    let is_own = source.node == destination.node && destination.is_host && !source.is_host;
+fn to_own_host(world: &World, node: &Node, (source, to): (&End, &End), hops: &mut Vec<Hop>) {
+    let is_own = source.node == to.node && to.is_host && !source.is_host;
     let Some(hop) = hops.first_mut().filter(|it| it.walk.outcome == Some(Outcome::Allow)) else {
         return;
     };
-    let config = world.config(&hop.node);
-    match config.text("DefaultEndpointToHostAction").to_ascii_uppercase().as_str() {
-        _ if !is_own || hop.direction != Direction::Egress => {}
+    if !is_own || hop.direction != Direction::Egress {
+        return;
+    }
+    match node.settings.endpoint_to_host {
         // It comes in by the workload's interface, which is not one that has an endpoint by name.
-        "RETURN" => hops.retain(|hop| match &hop.endpoint {
+        EndpointToHost::Return => hops.retain(|hop| match &hop.endpoint {
             Endpoint::Host(key) => is_for_all(world, key),
             Endpoint::Workload(_) => true,
         }),
-        "ACCEPT" => hops.truncate(1),
-        _ => {
+        EndpointToHost::Accept => hops.truncate(1),
+        EndpointToHost::Drop => {
             let why = "defaultEndpointToHostAction is Drop, workloads do not reach their own host";
             hop.walk = decided(hop.walk.clone(), Outcome::Deny, why);
             hops.truncate(1);
@@ -152,39 +164,31 @@ fn is_for_all(world: &World, key: &str) -> bool {
 }
 
 /// What no workload may send, whatever policies say.
-fn guard(world: &World, node: &str, packet: &Packet) -> Option<&'static str> {
+fn guard(settings: &Settings, packet: &Packet) -> Option<&'static str> {
     const IPIP: u8 = 4;
     const UDP: u8 = 17;
-    let config = world.config(node);
-    let port = packet.ports.map(|it| i64::from(it.1));
+    let port = packet.ports.map(|it| it.1);
     let is_loopback = packet.destination.is_ipv4() && packet.destination.is_loopback();
     match packet.protocol {
-        IPIP if !config.is_on("AllowIPIPPacketsFromWorkloads") => Some(guards::IPIP),
-        UDP if port == Some(config.int("VXLANPort"))
-            && !config.is_on("AllowVXLANPacketsFromWorkloads") =>
-        {
-            Some(guards::VXLAN)
-        }
+        IPIP if !settings.may_send_ipip => Some(guards::IPIP),
+        UDP if port == Some(settings.vxlan_port) && !settings.may_send_vxlan => Some(guards::VXLAN),
         _ if is_loopback => Some(guards::LOOPBACK),
         _ => None,
     }
 }
 
 /// Whether it is one of the ports of a host that are always open.
-fn is_failsafe(world: &World, at: &Endpoint, direction: Direction, packet: &Packet) -> bool {
+fn is_failsafe(settings: &Settings, at: &Endpoint, direction: Direction, packet: &Packet) -> bool {
     let (Endpoint::Host(_), Some((_, port)), true) = (at, packet.ports, packet.is_of_host) else {
         return false;
     };
-    let (name, peer) = match direction {
-        Direction::Ingress => ("FailsafeInboundHostPorts", packet.source),
-        Direction::Egress => ("FailsafeOutboundHostPorts", packet.destination),
+    let (ports, peer) = match direction {
+        Direction::Ingress => (&settings.failsafe_inbound, packet.source),
+        Direction::Egress => (&settings.failsafe_outbound, packet.destination),
     };
-    let config = world.config(world.cluster.node_of(at).unwrap_or_default());
-    let Some(Value::FailsafePorts(ports)) = config.get(name) else { return false };
     ports.iter().any(|it| {
-        protocol_number(&Protocol::from(it.protocol)) == Some(packet.protocol)
-            && it.port == port
-            && it.net.is_none_or(|net| net.contains(peer))
+        let is_there = it.net.is_none_or(|net| net.contains(peer));
+        (it.protocol, it.port) == (packet.protocol, port) && is_there
     })
 }
 

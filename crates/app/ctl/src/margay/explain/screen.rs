@@ -47,8 +47,12 @@ pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
     }
     if !answer.world.aside.is_empty() {
         let n = count(answer.world.aside.len(), "object");
-        let first = answer.world.aside.first().map_or("", String::as_str);
-        let _ = writeln!(text, "note: {n} cannot be used and is not in force, such as {first}");
+        let spoken = answer.world.spoken_aside();
+        let first = spoken.first().map_or("", String::as_str);
+        let _ = writeln!(
+            text,
+            "note: {n} cannot be used and is not in force as it is, such as {first}"
+        );
     }
     let is_guard = |hop: &&Hop| {
         let decided = hop.walk.decided_by.as_ref();

@@ -68,7 +68,7 @@ pub(crate) fn run(
 }
 
 fn of_hop(answer: &Answer<'_>, hop: &Hop) -> Result<Suggestion, Failure> {
-    let wish = Wish { endpoint: &hop.endpoint, direction: hop.direction, packet: &answer.packet };
+    let wish = Wish { endpoint: &hop.endpoint, direction: hop.direction, packet: &hop.packet };
     let at = format!("{} of {}", word(hop.direction), hop.name);
     if let Some(RuleName { place: Place::Guard { reason }, .. }) = &hop.walk.decided_by {
         let failure = Failure::new(format!("no policy allows it at {at}")).why(reason);

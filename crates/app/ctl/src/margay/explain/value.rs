@@ -26,7 +26,7 @@ pub(super) fn value(answer: &Answer<'_>) -> Value {
             "node": it.node, "revision": it.revision, "lacks": it.lack,
         })).collect::<Vec<_>>(),
         "hops": hops.collect::<Vec<_>>(),
-        "unusable": answer.world.aside,
+        "unusable": answer.world.spoken_aside(),
     })
 }
 

@@ -1,56 +1,36 @@
-//! Everything that policy depends on, read from the datastore.
+//! Everything that policy depends on, read from the datastore as agents read it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::ops::ControlFlow;
 
-use api::Kind;
-use api::keys::{ResourceKey, ResourceKind};
-use model::felix::{self, Config, Source, Sources, from_resource};
-use model::resource::{NodeAddress, Resource};
+use intent::{Inputs, Read, filter_settings, resolve};
+use model::felix::Host;
+use model::resource::Resource;
 use net::Cidr;
-use policy::convert::convert;
 use policy::input::{Change, Key};
 use policy::intent::Intent;
-use policy::salvage::salvage;
+use policy::render::{Settings, Surroundings};
 use policy::scan::{SetDefinition, scan_policy, scan_profile};
-use policy::{Cluster, SetId, reference};
-use serde_json::Value;
-use store::resources::{Name, Quarantined, Stored};
+use policy::{Cluster, SetId};
+use store::Store;
+use store::resources::Name;
 
 use super::super::failure::Failure;
 use super::super::session::Session;
 
-/// The kinds that policy is computed from, the nodes, and their settings.
-const KINDS: [Kind; 13] = [
-    Kind::WorkloadEndpoint,
-    Kind::HostEndpoint,
-    Kind::NetworkSet,
-    Kind::GlobalNetworkSet,
-    Kind::Tier,
-    Kind::Profile,
-    Kind::GlobalNetworkPolicy,
-    Kind::NetworkPolicy,
-    Kind::StagedGlobalNetworkPolicy,
-    Kind::StagedNetworkPolicy,
-    Kind::Node,
-    Kind::IpPool,
-    Kind::FelixConfiguration,
-];
-
 /// What the datastore says about policy.
 #[derive(Default)]
 pub(crate) struct World {
+    /// Everything that was read, by key: what each node makes of it differs.
+    read: Vec<(String, Read)>,
     pub(crate) cluster: Cluster,
     /// What people call the workloads: namespace and pod.
     pub(crate) pods: BTreeMap<Key, (String, String)>,
     /// The nodes with their addresses.
     pub(crate) nodes: BTreeMap<String, Vec<IpAddr>>,
-    /// The networks of pods, and whether what leaves them gets the address of its node.
-    pub(crate) pools: Vec<(Cidr, bool)>,
-    /// The texts of settings, by the object that has them.
-    settings: BTreeMap<String, BTreeMap<String, String>>,
-    /// Objects that are not in force because something is wrong with them.
+    /// The networks of pods.
+    pools: Vec<Cidr>,
+    /// The keys of objects that are not in force as they are, because something is wrong with them.
     pub(crate) aside: Vec<String>,
     /// The revision of the last change to policy, as nodes count it.
     pub(crate) revision: i64,
@@ -58,22 +38,31 @@ pub(crate) struct World {
     pub(crate) sets: BTreeMap<SetId, SetDefinition>,
 }
 
+/// A node, as its agent sees it.
+pub(crate) struct Node {
+    inputs: Inputs,
+    /// Its settings, as far as the datastore has them.
+    pub(crate) settings: Settings,
+    pub(crate) around: Surroundings,
+}
+
 impl World {
     /// Reads it.
     pub(crate) fn read(session: &Session) -> Result<Self, Failure> {
-        let (mut world, mut aside) = (Self::default(), Vec::new());
-        for kind in KINDS {
-            session.resources.each_judged(kind, None, None, |one| {
-                match one {
-                    Ok(stored) => world.take(kind, &stored),
-                    Err(it) => aside.push((kind, it)),
-                }
-                ControlFlow::Continue(())
-            })?;
-        }
-        for (kind, it) in aside {
-            world.aside.push(it.name.as_ref().map_or_else(|| it.key.clone(), Name::spoken));
-            world.take_rest(session, kind, &it)?;
+        Self::of(&session.store)
+    }
+
+    fn of(store: &Store) -> Result<Self, Failure> {
+        let mut world = Self::default();
+        let [resources, ..] = Inputs::prefixes();
+        for entry in store.list(resources)?.entries {
+            if store::realised::counts(&entry.key) {
+                world.revision = world.revision.max(entry.mod_revision);
+            }
+            if let Some(read) = Read::new(&entry.key, &entry.value) {
+                world.take(&entry.key, &read);
+                world.read.push((entry.key, read));
+            }
         }
         for policy in world.cluster.policies.values() {
             world.sets.extend(scan_policy(policy).sets);
@@ -84,83 +73,33 @@ impl World {
         Ok(world)
     }
 
-    /// Takes what agents carry out of an object that cannot be read as a whole.
-    fn take_rest(
-        &mut self,
-        session: &Session,
-        kind: Kind,
-        aside: &Quarantined,
-    ) -> Result<(), Failure> {
-        let (entry, _) = session.store.get(&aside.key)?;
-        let stored = entry.and_then(|it| text::json::parse(&it.value).ok());
-        if let (Some(stored), Some(name)) = (stored, &aside.name) {
-            let (namespace, name) = (name.namespace.clone(), name.name.clone());
-            let key = ResourceKey { kind: ResourceKind::Api(kind), namespace, name };
-            self.absorb_rest(kind, &key, &stored);
+    fn take(&mut self, key: &str, read: &Read) {
+        if read.is_unusable() {
+            self.aside.push(key.to_owned());
         }
-        Ok(())
-    }
-
-    fn absorb_rest(&mut self, kind: Kind, key: &ResourceKey, stored: &Value) {
-        let rest = salvage(kind, stored);
-        if let Some(Ok(Some(change))) = rest.map(|rest| convert(key, Some(&rest))) {
-            self.cluster.absorb(change);
+        if let Some((name, addresses)) = read.node() {
+            self.nodes.insert(name.to_owned(), addresses);
         }
-    }
-
-    fn take(&mut self, kind: Kind, stored: &Stored) {
-        let Name { namespace, name, .. } = stored.name.clone();
-        let spoken = stored.name.spoken();
-        if kind == Kind::FelixConfiguration {
-            let spec = stored.object["spec"].as_object().cloned().unwrap_or_default();
-            self.settings.extend(from_resource(&spec, &BTreeMap::new()).ok().map(|it| (name, it)));
-            return;
-        }
-        let Ok(resource) = Resource::typed(kind, &stored.object) else {
-            self.aside.push(spoken);
-            return;
-        };
-        if store::realised::counts(&stored.name.key()) {
-            self.revision = self.revision.max(stored.revision);
-        }
-        if let Resource::Node(node) = &resource {
-            let bgp = node.spec.bgp.iter();
-            let of_bgp = bgp.flat_map(|it| [it.ipv4_address, it.ipv6_address]).flatten();
-            let others = node.spec.addresses.iter().map(|it: &NodeAddress| it.address);
-            let mut addresses: Vec<IpAddr> = of_bgp.chain(others).map(|it| it.address()).collect();
-            addresses.dedup();
-            self.nodes.insert(name, addresses);
-            return;
-        }
-        if let Resource::IpPool(pool) = &resource {
-            self.pools.push((pool.spec.cidr, pool.spec.nat_outgoing));
-            return;
-        }
-        let key = ResourceKey { kind: ResourceKind::Api(kind), namespace, name };
-        match convert(&key, Some(&resource)) {
-            Ok(Some(change)) => {
-                if let (Change::Workload(at, _), Resource::WorkloadEndpoint(it)) =
-                    (&change, &resource)
-                {
-                    let spec = &it.spec;
-                    let pod = [&spec.pod, &spec.workload, &spec.container_id, &key.name];
-                    let pod = pod.into_iter().find(|it| !it.is_empty());
-                    let pod = pod.cloned().unwrap_or_default();
+        match read.resource() {
+            Some((_, Resource::IpPool(pool))) => self.pools.push(pool.spec.cidr),
+            Some((key, Resource::WorkloadEndpoint(it))) => {
+                let spec = &it.spec;
+                let pod = [&spec.pod, &spec.workload, &spec.container_id, &key.name];
+                let pod = pod.into_iter().find(|it| !it.is_empty()).cloned().unwrap_or_default();
+                if let Some(Change::Workload(at, _)) = read.change() {
                     self.pods.insert(at.clone(), (key.namespace.clone(), pod));
                 }
-                self.cluster.absorb(change);
             }
-            Ok(None) => {}
-            Err(_) => {
-                self.aside.push(spoken);
-                self.absorb_rest(kind, &key, &stored.object);
-            }
+            _ => {}
+        }
+        if let Some(change) = read.change() {
+            self.cluster.absorb(change.clone());
         }
     }
 
     /// Whether an address belongs to pods.
     pub(crate) fn is_of_pods(&self, address: IpAddr) -> bool {
-        self.pools.iter().any(|(pool, _)| pool.contains(address))
+        self.pools.iter().any(|pool| pool.contains(address))
     }
 
     /// Whether somebody wrote a profile.
@@ -168,19 +107,128 @@ impl World {
         self.cluster.profiles.contains_key(name)
     }
 
-    /// The settings of a node, as far as the datastore has them for all or for that one.
-    pub(crate) fn config(&self, node: &str) -> Config {
-        let of = |name: &str| self.settings.get(name).cloned().unwrap_or_default();
-        let sources = Sources::from([
-            (Source::DatastoreGlobal, of("default")),
-            (Source::DatastorePerHost, of(&format!("node.{node}"))),
-        ]);
-        let host = felix::Host { name: node, exists: &|_| false, find_executable: &|_| None };
-        Config::resolve(&sources, &host).0
+    /// What is not in force as it is, in the words of people.
+    pub(crate) fn spoken_aside(&self) -> Vec<String> {
+        let spoken = |key: &String| Name::at_key(key).map_or(key.clone(), |name| name.spoken());
+        self.aside.iter().map(spoken).collect()
+    }
+
+    /// A node, as its agent sees it.
+    pub(crate) fn node(&self, name: &str) -> Node {
+        let mut inputs = Inputs::new(name);
+        for (key, read) in &self.read {
+            inputs.take(key, read.clone());
+        }
+        inputs.flush_policy();
+        let host = Host { name, exists: &|_| false, find_executable: &|_| None };
+        let (config, _) = resolve(&inputs.settings(), &host);
+        let (settings, around) = (filter_settings(&config), inputs.surroundings());
+        Node { inputs, settings, around }
     }
 
     /// What a node has to carry out.
     pub(crate) fn intent(&self, node: &str) -> Intent {
-        reference::intent(&self.cluster, node)
+        self.node(node).intent().clone()
+    }
+}
+
+impl Node {
+    /// What it has to carry out.
+    pub(crate) fn intent(&self) -> &Intent {
+        self.inputs.policy()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::reference;
+    use serde_json::{Value, json};
+    use store::{Op, Txn, sqlite};
+
+    use super::*;
+
+    fn object(kind: &str, name: &str, spec: Value) -> Value {
+        let metadata = json!({ "name": name, "namespace": "shop", "labels": { "app": name } });
+        json!({
+            "apiVersion": "projectcalico.org/v3", "kind": kind, "metadata": metadata, "spec": spec,
+        })
+    }
+
+    fn endpoint(node: &str, pod: &str, address: &str) -> (String, Value) {
+        let name = format!("{node}-k8s-{pod}-eth0");
+        let spec = json!({
+            "node": node, "orchestrator": "k8s", "pod": pod, "endpoint": "eth0",
+            "interfaceName": format!("cali{pod}"), "ipNetworks": [address],
+            "profiles": ["kns.shop", "projectcalico-default-allow"],
+        });
+        let mut object = object("WorkloadEndpoint", &name, spec);
+        object["metadata"]["labels"]["app"] = pod.into();
+        (format!("workloadendpoints/shop/{name}"), object)
+    }
+
+    fn cluster() -> Vec<(String, Value)> {
+        let bad = json!({
+            "selector": "app == 'db'",
+            "ingress": [
+                { "action": "Allow", "source": { "nets": ["10.0.0.0/33"] } },
+                { "action": "Deny", "protocol": "nonsense" },
+            ],
+        });
+        let policy = |name: &str, spec: &Value| {
+            (format!("networkpolicies/shop/{name}"), object("NetworkPolicy", name, spec.clone()))
+        };
+        let host = json!({
+            "node": "n2", "interfaceName": "eth0", "expectedIPs": ["", "172.30.0.12"],
+        });
+        let settings = json!({ "nodeSelector": "app == 'n1'", "vxlanPort": 4790 });
+        let node = |name: &str, address: &str| {
+            let spec = json!({ "bgp": { "ipv4Address": address, "asNumber": "x" } });
+            (format!("nodes/{name}"), object("Node", name, spec))
+        };
+        vec![
+            endpoint("n1", "web", "10.65.0.1/32"),
+            endpoint("n2", "db", "10.65.0.2/32"),
+            endpoint("n2", "lost", "10.65.0.300/32"),
+            policy("bad", &bad),
+            policy("gone", &json!({ "selector": "app == ", "ingress": [{ "action": "Deny" }] })),
+            policy("good", &json!({ "ingress": [{ "action": "Allow" }] })),
+            ("hostendpoints/h".to_owned(), object("HostEndpoint", "h", host)),
+            ("felixconfigurations/some".to_owned(), object("FelixConfiguration", "some", settings)),
+            ("nodes/n1".to_owned(), object("Node", "n1", json!({}))),
+            node("n2", "172.30.0.12/24"),
+        ]
+    }
+
+    /// What is wrong with objects, and what is left of them, is the same to who asks and to agents.
+    #[test]
+    fn a_node_is_seen_as_its_agent_sees_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::Sqlite(sqlite::Store::open(folder.path().join("s")).unwrap());
+        let mut agents = ["n1", "n2"].map(Inputs::new);
+        for (path, object) in cluster() {
+            let key = format!("/calico/resources/v3/projectcalico.org/{path}");
+            let value = object.to_string().into_bytes();
+            for inputs in &mut agents {
+                inputs.absorb(&key, Some(&value));
+            }
+            store.commit(Txn { compares: Vec::new(), ops: vec![Op::Put { key, value }] }).unwrap();
+        }
+        let world = World::of(&store).ok().expect("it can be read");
+        for mut agent in agents {
+            agent.flush_policy();
+            let name = if agent.settings().is_empty() { "n2" } else { "n1" };
+            let node = world.node(name);
+            assert_eq!(node.intent(), agent.policy());
+            assert_eq!(node.intent(), &reference::intent(&world.cluster, name));
+            assert_eq!(node.around, agent.surroundings());
+            assert_eq!(world.aside, agent.quarantined().keys().cloned().collect::<Vec<_>>());
+            assert_eq!(node.settings.vxlan_port, if name == "n1" { 4790 } else { 4789 });
+        }
+        assert_eq!(world.aside.len(), 5);
+        assert_eq!(world.nodes["n2"], [IpAddr::from([172, 30, 0, 12])]);
+        let policies: Vec<&str> =
+            world.cluster.policies.keys().map(|id| id.name.as_str()).collect();
+        assert_eq!(policies, ["bad", "good"]);
+        assert_eq!((world.cluster.workloads.len(), world.cluster.hosts.len()), (2, 1));
     }
 }
