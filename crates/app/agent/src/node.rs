@@ -334,7 +334,8 @@ impl Node {
                     refused: &refused,
                 };
                 self.endpoint_status.applied(std::mem::take(&mut dataplane.unreported), &now);
-                self.progress.reached(Realised { revision: newest, refused });
+                let absent = dataplane.trials.absent();
+                self.progress.reached(Realised { revision: newest, refused, absent });
                 // Without the host's own addresses nobody can tell what is forbidden.
                 if dataplane.filter.take_gap()
                     && let Ok(interfaces) = dataplane.routes.interfaces()

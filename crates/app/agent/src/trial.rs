@@ -164,7 +164,13 @@ impl Trials {
 
     /// What is not in force here, by key, and why.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (String, String)> {
-        self.hold.held().map(|held| (held.key.to_owned(), self.problem(&held)))
+        self.hold.held().map(|held| (held.key.to_owned(), self.reason(&held)))
+    }
+
+    /// What is as good as not there, by key.
+    pub(crate) fn absent(&self) -> BTreeSet<String> {
+        let absent = self.hold.held().filter(|held| !held.is_removal && !held.has_good);
+        absent.map(|held| held.key.to_owned()).collect()
     }
 
     /// How many objects are held.
@@ -181,21 +187,33 @@ impl Trials {
         })
     }
 
+    /// Why an object is not in force, for those who name it themselves.
+    fn reason(&self, held: &Held<'_>) -> String {
+        let what = if held.is_blamed { "held" } else { "taken back for now" };
+        let what = if held.is_removal { format!("its removal is {what}") } else { what.to_owned() };
+        format!("{what}: it {}", self.harm(held))
+    }
+
     fn problem(&self, held: &Held<'_>) -> String {
-        let File { node, place, .. } = &self.file;
         let object = spoken(held.key);
         let what = match held.is_removal {
             true => format!("the removal of {object} (revision {})", held.revision),
             false => format!("{object} (revision {})", held.revision),
         };
+        format!("{what} {}", self.harm(held))
+    }
+
+    /// What it does to the node, and what is done about it.
+    fn harm(&self, held: &Held<'_>) -> String {
+        let File { node, place, .. } = &self.file;
         let instead = match (held.is_removal, held.has_good) {
             (true, _) => "it is still in force here",
             (false, true) => "its previous version is in force here",
             (false, false) => "it is not in force here",
         };
         match held.is_blamed {
-            true => format!("{what} cuts {node} off from {place}; {instead}"),
-            false => format!("{what} may cut {node} off from {place}; {instead}"),
+            true => format!("cuts {node} off from {place}; {instead}"),
+            false => format!("may cut {node} off from {place}; {instead}"),
         }
     }
 
@@ -397,6 +415,15 @@ mod tests {
                  failsafeOutboundHostPorts"
             );
             assert_eq!(trials.over(KEY, Some(b"deny")), None);
+            assert_eq!(
+                trials.refused().collect::<Vec<_>>(),
+                [(
+                    KEY.to_owned(),
+                    "held: it cuts n1 off from etcd http://10.0.0.5:2379; it is not in force here"
+                        .to_owned()
+                )]
+            );
+            assert_eq!(trials.absent(), BTreeSet::from([KEY.to_owned()]));
         }
         let elsewhere =
             Trials::read(folder.path(), "n1", "etcd http://other:1", &events(folder.path()));

@@ -113,11 +113,12 @@ impl Read {
         Some((name, addresses))
     }
 
-    /// Whether nodes would act on it, and it cannot be used as it is.
-    pub fn is_unusable(&self) -> bool {
-        let Said::Unusable(Key::Resource(key), ..) = &self.0 else { return false };
-        let ResourceKind::Api(kind) = key.kind else { return false };
-        MATTER.contains(&kind) || kind == Kind::FelixConfiguration
+    /// Why an object that nodes would act on cannot be used as it is.
+    pub fn problems(&self) -> Option<&[String]> {
+        let Said::Unusable(Key::Resource(key), problems, _) = &self.0 else { return None };
+        let ResourceKind::Api(kind) = key.kind else { return None };
+        let matters = MATTER.contains(&kind) || kind == Kind::FelixConfiguration;
+        matters.then_some(problems)
     }
 }
 

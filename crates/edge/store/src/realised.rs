@@ -4,7 +4,7 @@
 //! policy is carried out everywhere when every node's number has reached the policy's own. Changes
 //! of endpoints do not count: they would have every node write for every pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -34,6 +34,9 @@ pub struct Realised {
     pub revision: i64,
     /// What is not, by the key of the object, and why.
     pub refused: BTreeMap<String, String>,
+    /// The keys of those among them that the node acts as if they were not there; of the others
+    /// an earlier value may be in force.
+    pub absent: BTreeSet<String>,
 }
 
 /// Whether the revision of an object counts.
@@ -51,7 +54,8 @@ impl Realised {
 
     /// Tells all others how far a node has come.
     pub fn publish(&self, store: &Store, node: &str) -> Result<(), Error> {
-        let value = json!({ "revision": self.revision, "refused": self.refused });
+        let Self { revision, refused, absent } = self;
+        let value = json!({ "revision": revision, "refused": refused, "absent": absent });
         let value = text::json::to_string(&value).into_bytes();
         let put = Op::Put { key: key(node), value };
         store.commit(Txn { compares: Vec::new(), ops: vec![put] }).map(drop)
@@ -73,7 +77,9 @@ impl Realised {
         let revision = value["revision"].as_i64()?;
         let refused = value["refused"].as_object().into_iter().flatten();
         let text = |(key, why): (&String, &Value)| Some((key.clone(), why.as_str()?.to_owned()));
-        Some(Self { revision, refused: refused.filter_map(text).collect() })
+        let absent = value["absent"].as_array().into_iter().flatten();
+        let absent = absent.filter_map(|key| Some(key.as_str()?.to_owned())).collect();
+        Some(Self { revision, refused: refused.filter_map(text).collect(), absent })
     }
 }
 
@@ -140,7 +146,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::Sqlite(crate::sqlite::Store::open(folder.path().join("s")).unwrap());
         let refused = BTreeMap::from([("/k".to_owned(), "too long".to_owned())]);
-        let told = Realised { revision: 7, refused };
+        let absent = BTreeSet::from(["/k".to_owned()]);
+        let told = Realised { revision: 7, refused, absent };
         told.publish(&store, "n1").unwrap();
         let bad = Op::Put { key: key("n2"), value: b"{\"revision\":\"x\"}".to_vec() };
         store.commit(Txn { compares: Vec::new(), ops: vec![bad] }).unwrap();

@@ -124,6 +124,14 @@ fn a_policy_that_cuts_the_node_off_is_taken_back_until_it_is_mended() {
     assert!(told.contains("taken back") && told.contains("cuts n1 off"), "{told}");
     until("the others are told", || refused(&node).contains("globalnetworkpolicies/strict"));
 
+    // Whoever asks hears that the kernel does something else.
+    let asked = ["explain", "n1", "172.30.0.9", "--port", "2379"];
+    let said = node.inside("c0", env!("CARGO_BIN_EXE_margay"), &asked).output().unwrap();
+    let text = String::from_utf8(said.stdout).unwrap();
+    let held = "n1 does not carry out GlobalNetworkPolicy strict (held: it cuts n1 off from etcd";
+    assert!(said.status.code() == Some(1) && text.contains(held), "{text}");
+    assert!(text.starts_with("✗ denied at egress of n1 by policy strict"), "{text}");
+
     // The next agent holds it from the first moment on.
     node.kill_agent(true);
     node.start_agent();

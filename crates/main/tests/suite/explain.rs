@@ -1,6 +1,7 @@
 //! Why traffic is let through or denied, as users ask: from documents in the store to the verdict.
 
 use serde_json::Value;
+use store::realised::Realised;
 
 use crate::harness::Place;
 
@@ -160,6 +161,47 @@ fn what_is_left_of_bad_objects_decides_as_on_nodes() {
     place.margay("explain shop/web-1 shop/db-0 --protocol 4").code(1).says(&["IPIP packet"]);
     place.give("apply", documents).ok();
     place.margay("explain shop/web-1 n1 --port 80").ok();
+}
+
+/// A node that does not carry out what decides is named; what has no say there is not.
+#[test]
+fn a_policy_that_a_node_holds_is_named_where_it_decides() {
+    let place = shop();
+    let asked = "explain shop/api-1 shop/db-0 --port 5432";
+    let root = "/calico/resources/v3/projectcalico.org";
+    let tell = |key: &str, why: &str, is_absent: bool| {
+        let key = format!("{root}/{key}");
+        let told = Realised {
+            revision: 1_000_000,
+            refused: [(key.clone(), why.to_owned())].into(),
+            absent: is_absent.then_some(key).into_iter().collect(),
+        };
+        told.publish(&place.store(), "n2").unwrap();
+    };
+    let why = "held: it cuts n2 off from etcd";
+    tell("networkpolicies/shop/db-in", why, true);
+    place.margay(asked).code(1).says(&[
+        "! allowed: tcp 5432 from shop/api-1 to shop/db-0",
+        "not as such in the kernel of n2)",
+        "\n! n2 does not carry out NetworkPolicy shop/db-in (held: it cuts n2 off from etcd); \
+         the answer is what the datastore wants\n",
+    ]);
+    let said: Value = place.margay(&format!("{asked} -o json")).code(1).out.parse().unwrap();
+    let kernel = &said["kernels"][0];
+    assert_eq!(kernel["lacks"], format!("refused NetworkPolicy shop/db-in: {why}"));
+    assert_eq!(kernel["refused"][0]["object"], "NetworkPolicy shop/db-in");
+    // Nothing of it is in force there, and it has no say.
+    place.margay("explain shop/db-0 shop/web-1 --port 80").ok().says(&["in the kernel of n2"]);
+    // An earlier value of it may be.
+    tell("networkpolicies/shop/db-in", why, false);
+    place.margay("explain shop/db-0 shop/web-1 --port 80").code(1).says(&["n2 does not carry out"]);
+    tell("globalnetworkpolicies/gone", why, false);
+    place
+        .margay(asked)
+        .code(1)
+        .says(&["! n2 goes on with GlobalNetworkPolicy gone, which was removed (held: "]);
+    tell("workloadendpoints/shop/n2-k8s-other-eth0", why, false);
+    place.margay(asked).ok();
 }
 
 #[test]

@@ -53,7 +53,9 @@ fn a_wait_that_runs_out_names_the_nodes_and_why() {
     let late = late.complains(&["\n  n2: behind at revision 1\n", "\n  n3: never told"]);
     late.complains(&[&format!(": 1/2 at revision {revision}\n")]);
     let refused = BTreeMap::from([(KEY.to_owned(), "too many ports".to_owned())]);
-    Realised { revision: revision + 9, refused }.publish(&place.store(), "n2").unwrap();
+    Realised { revision: revision + 9, refused, ..Realised::default() }
+        .publish(&place.store(), "n2")
+        .unwrap();
     let refused = place.margay("wait policy web -n shop --timeout 0s").code(1);
     refused.complains(&["\n  n2: refused NetworkPolicy shop/web: too many ports\n"]);
     let answer = place.margay("wait --timeout 0 -o json").code(1);

@@ -5,32 +5,27 @@
 
 mod ends;
 mod hops;
+mod kernels;
 mod policies;
 mod screen;
 pub(crate) mod suggest;
 mod value;
 pub(crate) mod world;
 
-use std::collections::BTreeSet;
-use std::fmt;
-
-use api::Kind;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use policy::{Endpoint, Packet};
-use store::realised::Realised;
-use store::resources::Name;
+use policy::Packet;
 
 use super::arguments::{Format, Place};
 use super::complete;
 use super::elsewhere;
 use super::failure::Failure;
-use super::realised::lack_of;
 use super::session::Session;
 use super::structured;
 use super::terminal::Terminal;
 use ends::{End, Traffic};
 use hops::Hop;
+use kernels::Kernel;
 use world::World;
 
 pub(crate) use screen::printable_lines;
@@ -84,23 +79,6 @@ struct Answer<'a> {
     arguments: &'a TrafficArguments,
 }
 
-/// How far the kernel of a node has come.
-struct Kernel {
-    node: String,
-    revision: i64,
-    /// What it lacks of the policies.
-    lack: Option<String>,
-}
-
-impl fmt::Display for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.lack {
-            None => write!(f, "in the kernel of {}", self.node),
-            Some(lack) => write!(f, "not in the kernel of {}: {lack}", self.node),
-        }
-    }
-}
-
 /// The command.
 pub(crate) fn run(
     terminal: Terminal,
@@ -120,13 +98,13 @@ pub(crate) fn run(
     let session = Session::open(place)?;
     let world = World::read(&session)?;
     let mut answer = ask(&world, &arguments.source, destination, &arguments.traffic)?;
-    answer.kernels = kernels(&session, &answer);
+    answer.kernels = kernels::kernels(&session, &answer);
     let text = match arguments.format.output {
         Some(format) => structured(format, &value::value(&answer)),
         None => screen::text(terminal, &answer),
     };
     terminal.page(&text)?;
-    let is_in_force = answer.kernels.iter().all(|it| it.lack.is_none());
+    let is_in_force = answer.kernels.iter().all(Kernel::has_all);
     Ok(hops::denied(&answer.hops).is_none() && is_in_force)
 }
 
@@ -158,39 +136,4 @@ impl Answer<'_> {
         }
         typed
     }
-}
-
-/// How far the nodes have come whose policies decide, as far as they have told.
-fn kernels(session: &Session, answer: &Answer<'_>) -> Vec<Kernel> {
-    let Ok(told) = Realised::all(&session.store) else { return Vec::new() };
-    let nodes: BTreeSet<&String> = answer.hops.iter().map(|hop| &hop.node).collect();
-    let kernel = |node: &String| {
-        let told = told.get(node)?;
-        let (node, revision, lack) = (node.clone(), told.revision, lack(told, answer, node));
-        Some(Kernel { node, revision, lack })
-    };
-    nodes.into_iter().filter_map(kernel).collect()
-}
-
-/// What a node lacks of the policies that decide.
-fn lack(told: &Realised, answer: &Answer<'_>, node: &str) -> Option<String> {
-    let ends: BTreeSet<String> = answer
-        .hops
-        .iter()
-        .filter(|hop| hop.node == node)
-        .map(|hop| {
-            let (kind, place) = match &hop.endpoint {
-                Endpoint::Workload(place) => (Kind::WorkloadEndpoint, place),
-                Endpoint::Host(place) => (Kind::HostEndpoint, place),
-            };
-            let (namespace, name) = place.split_once('/').unwrap_or(("", place));
-            Name { kind, namespace: namespace.to_owned(), name: name.to_owned() }.key()
-        })
-        .collect();
-    // Whatever is no endpoint may decide about these as well.
-    let is_meant = |key: &str| match Name::at_key(key) {
-        Some(Name { kind: Kind::WorkloadEndpoint | Kind::HostEndpoint, .. }) => ends.contains(key),
-        _ => true,
-    };
-    lack_of(told, is_meant, answer.world.revision)
 }

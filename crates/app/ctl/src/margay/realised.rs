@@ -78,15 +78,7 @@ impl Reached {
 fn lack(told: &Realised, wanted: &BTreeMap<String, i64>) -> Option<String> {
     // What has no key is a set of addresses, and nobody knows which policies need it.
     let is_meant = |key: &str| wanted.contains_key(key) || !key.starts_with('/');
-    lack_of(told, is_meant, *wanted.values().max()?)
-}
-
-/// What of the objects that are meant a node refused, or that it is behind a revision.
-pub(crate) fn lack_of(
-    told: &Realised,
-    is_meant: impl Fn(&str) -> bool,
-    newest: i64,
-) -> Option<String> {
+    let newest = *wanted.values().max()?;
     if let Some((key, why)) = told.refused.iter().find(|(key, _)| is_meant(key)) {
         let name = Name::at_key(key).map_or_else(|| key.clone(), |name| name.spoken());
         return Some(format!("refused {name}: {why}"));

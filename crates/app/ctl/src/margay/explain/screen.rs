@@ -12,6 +12,7 @@ use text::words::count;
 use super::super::terminal::{Mark, Terminal, printable};
 use super::Answer;
 use super::hops::{Hop, denied, word};
+use super::kernels::Kernel;
 
 /// Near misses of one policy that are shown one by one.
 const SHOWN_MAX: usize = 8;
@@ -42,6 +43,10 @@ pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
         }
     }
     let _ = writeln!(text, "path  {}", path(answer));
+    let mark_of_lack = terminal.mark(Mark::Degraded);
+    for line in answer.kernels.iter().flat_map(Kernel::told) {
+        let _ = writeln!(text, "{mark_of_lack} {line}");
+    }
     if answer.packet.ports.is_none() && matches!(answer.packet.protocol, 6 | 17 | 132) {
         let _ = writeln!(text, "note: without --port, rules that name ports do not match");
     }
@@ -88,7 +93,7 @@ fn headline(answer: &Answer<'_>) -> (Mark, String) {
     let Some(hop) = denied(&answer.hops) else {
         let (from, to) = (&answer.source.name, &answer.destination.name);
         let verdict = format!("allowed: {} from {from} to {to}", what(&answer.packet));
-        let is_in_force = answer.kernels.iter().all(|it| it.lack.is_none());
+        let is_in_force = answer.kernels.iter().all(Kernel::has_all);
         let mark = if is_in_force { Mark::Fine } else { Mark::Degraded };
         return (mark, format!("{verdict}      {about}"));
     };

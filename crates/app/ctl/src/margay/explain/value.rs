@@ -23,7 +23,12 @@ pub(super) fn value(answer: &Answer<'_>) -> Value {
         "port": packet.ports.map(|it| it.1),
         "revision": answer.world.revision,
         "kernels": answer.kernels.iter().map(|it| json!({
-            "node": it.node, "revision": it.revision, "lacks": it.lack,
+            "node": it.node,
+            "revision": it.revision,
+            "lacks": it.lack(),
+            "refused": it.refused.iter().map(|it| {
+                json!({ "object": it.object, "why": it.why })
+            }).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "hops": hops.collect::<Vec<_>>(),
         "unusable": answer.world.spoken_aside(),

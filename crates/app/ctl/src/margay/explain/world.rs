@@ -21,7 +21,7 @@ use super::super::session::Session;
 /// What the datastore says about policy.
 #[derive(Default)]
 pub(crate) struct World {
-    /// Everything that was read, by key: what each node makes of it differs.
+    /// Everything that was read, in the order of keys: what each node makes of it differs.
     read: Vec<(String, Read)>,
     pub(crate) cluster: Cluster,
     /// What people call the workloads: namespace and pod.
@@ -30,8 +30,8 @@ pub(crate) struct World {
     pub(crate) nodes: BTreeMap<String, Vec<IpAddr>>,
     /// The networks of pods.
     pools: Vec<Cidr>,
-    /// The keys of objects that are not in force as they are, because something is wrong with them.
-    pub(crate) aside: Vec<String>,
+    /// Objects that are not in force as they are, by key, and what is wrong with them.
+    pub(crate) aside: BTreeMap<String, String>,
     /// The revision of the last change to policy, as nodes count it.
     pub(crate) revision: i64,
     /// What the sets of all rules stand for.
@@ -74,8 +74,8 @@ impl World {
     }
 
     fn take(&mut self, key: &str, read: &Read) {
-        if read.is_unusable() {
-            self.aside.push(key.to_owned());
+        if let Some(problems) = read.problems() {
+            self.aside.insert(key.to_owned(), problems.join("; "));
         }
         if let Some((name, addresses)) = read.node() {
             self.nodes.insert(name.to_owned(), addresses);
@@ -109,8 +109,12 @@ impl World {
 
     /// What is not in force as it is, in the words of people.
     pub(crate) fn spoken_aside(&self) -> Vec<String> {
-        let spoken = |key: &String| Name::at_key(key).map_or(key.clone(), |name| name.spoken());
-        self.aside.iter().map(spoken).collect()
+        self.aside.keys().map(|key| spoken(key)).collect()
+    }
+
+    /// Whether there is an object with a key.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.read.binary_search_by(|(it, _)| it.as_str().cmp(key)).is_ok()
     }
 
     /// A node, as its agent sees it.
@@ -130,6 +134,11 @@ impl World {
     pub(crate) fn intent(&self, node: &str) -> Intent {
         self.node(node).intent().clone()
     }
+}
+
+/// An object in the words of people.
+pub(crate) fn spoken(key: &str) -> String {
+    Name::at_key(key).map_or_else(|| key.to_owned(), |name| name.spoken())
 }
 
 impl Node {
@@ -221,7 +230,9 @@ mod tests {
             assert_eq!(node.intent(), agent.policy());
             assert_eq!(node.intent(), &reference::intent(&world.cluster, name));
             assert_eq!(node.around, agent.surroundings());
-            assert_eq!(world.aside, agent.quarantined().keys().cloned().collect::<Vec<_>>());
+            let quarantined = agent.quarantined().iter();
+            let quarantined = quarantined.map(|(key, it)| (key.clone(), it.join("; ")));
+            assert_eq!(world.aside, quarantined.collect());
             assert_eq!(node.settings.vxlan_port, if name == "n1" { 4790 } else { 4789 });
         }
         assert_eq!(world.aside.len(), 5);
