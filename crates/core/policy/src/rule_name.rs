@@ -13,17 +13,6 @@ use model::selector::unique_id;
 use crate::input::{PolicyId, PolicyKind};
 use crate::intent::Intent;
 
-/// Why packets of workloads are dropped whatever policies say: what is said by the kernel's rules
-/// is what explanations say.
-pub mod guards {
-    /// A tunnel that a workload would make itself.
-    pub const IPIP: &str = "IPIP packet of a workload";
-    /// The same by VXLAN.
-    pub const VXLAN: &str = "VXLAN packet of a workload";
-    /// Where a host talks to itself alone.
-    pub const LOOPBACK: &str = "loopback address of the host";
-}
-
 /// The most bytes that [`RuleName::to_text`] gives: nftables takes 127 in a prefix and in a
 /// comment, and some are left for a mark of the one who writes them.
 pub const TEXT_LEN_MAX: usize = 112;

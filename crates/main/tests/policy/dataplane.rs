@@ -6,9 +6,11 @@ use kernel::Netns;
 use kernel::nft::Nft;
 use nft::{TableFamily, TableId};
 use policy::IpSet;
+use policy::guards::Guards;
 use policy::intent::{Dirty, Intent, SetChange};
 use policy::render::{EndpointToHost, Renderer, Settings, Surroundings};
 
+use crate::gates::Gates;
 use crate::trace::Step;
 
 /// What stands in the kernel.
@@ -40,6 +42,12 @@ impl Dataplane {
 
     pub(crate) fn settings(&self) -> &Settings {
         self.renderer.settings()
+    }
+
+    /// What should become of packets.
+    pub(crate) fn gates(&self) -> Gates<'_> {
+        let guards = Guards { settings: self.settings(), around: &self.surroundings };
+        Gates { intent: &self.intent, guards }
     }
 
     /// With other settings, everything anew.

@@ -1,12 +1,11 @@
 //! What the oracle says of a packet that comes by, leaves by or passes the interfaces of the node,
 //! with the rules of the node's own endpoints on the way.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeSet;
 
 use model::resource::{Action, Direction};
+use policy::guards::Guards;
 use policy::intent::{Host, Intent, TierInForce};
-use policy::render::{EndpointToHost, Failsafe, Settings};
 use policy::{Decision, End, Judge, Named, Outcome, Packet, RuleName};
 
 use crate::objects::Party;
@@ -16,9 +15,7 @@ use crate::probes::Place;
 /// What the rules of the node depend on beside its policies.
 pub(crate) struct Gates<'a> {
     pub(crate) intent: &'a Intent,
-    pub(crate) settings: &'a Settings,
-    /// The interfaces of the node, and their addresses.
-    pub(crate) interfaces: &'a BTreeMap<String, BTreeSet<IpAddr>>,
+    pub(crate) guards: Guards<'a>,
 }
 
 /// What should become of a packet.
@@ -29,11 +26,20 @@ pub(crate) struct Passage {
     pub(crate) trail: Vec<RuleName>,
     /// A rule let it through that asks that it be not tracked, so nobody knows its answer.
     pub(crate) is_untracked: bool,
+    /// What stopped it that is no policy.
+    pub(crate) guard: Option<&'static str>,
     /// Rules before destination NAT let it through.
     is_marked: bool,
 }
 
 impl Passage {
+    fn stop(&mut self, guard: Option<&'static str>) {
+        if !self.is_denied {
+            self.guard = guard;
+        }
+        self.is_denied |= guard.is_some();
+    }
+
     pub(crate) fn by(&self) -> String {
         self.trail.last().map(ToString::to_string).unwrap_or_default()
     }
@@ -105,7 +111,7 @@ impl Gates<'_> {
     /// The endpoint of an interface, and whether it is for that one.
     fn endpoint(&self, interface: &str) -> Option<(&Host, bool)> {
         let none = BTreeSet::new();
-        let addresses = self.interfaces.get(interface).unwrap_or(&none);
+        let addresses = self.guards.around.interfaces.get(interface).unwrap_or(&none);
         let is_for = |host: &&Host| match host.interface.as_str() {
             "" => host.addresses.iter().any(|it| addresses.contains(it)),
             name => name == interface,
@@ -121,7 +127,7 @@ impl Gates<'_> {
         let sent = before_nat(packet);
         self.arrive_untracked(interface, &sent, passage);
         let is_over = passage.is_marked || passage.is_denied;
-        let is_spared = is_failsafe(&self.settings.failsafe_inbound, &sent, Ends::COMING);
+        let is_spared = self.guards.is_spared(Direction::Ingress, &sent);
         if let Some((host, _)) = self.endpoint(interface).filter(|_| !is_over && !is_spared) {
             self.ask_endless(&host.pre_dnat, Direction::Ingress, &sent, passage);
         }
@@ -129,10 +135,7 @@ impl Gates<'_> {
 
     /// Before connection tracking.
     fn arrive_untracked(&self, interface: &str, sent: &Packet, passage: &mut Passage) {
-        let (inbound, outbound) =
-            (&self.settings.failsafe_inbound, &self.settings.failsafe_outbound);
-        let is_spared = is_failsafe(inbound, sent, Ends::COMING)
-            || is_failsafe(outbound, sent, Ends::COMING.swapped());
+        let is_spared = self.guards.is_spared_untracked(Direction::Ingress, sent);
         if let Some((host, true)) = self.endpoint(interface).filter(|_| !is_spared) {
             self.ask_endless(&host.untracked, Direction::Ingress, sent, passage);
             passage.is_untracked = passage.is_marked;
@@ -143,10 +146,10 @@ impl Gates<'_> {
     fn come_in(&self, from: &Party, interface: &str, packet: &Packet, passage: &mut Passage) {
         if matches!(from.place, Place::Pod(_)) {
             self.ask_workload(from, Direction::Egress, packet, passage);
-            passage.is_denied |= self.settings.endpoint_to_host == EndpointToHost::Drop;
+            passage.stop(self.guards.to_own_host(packet));
             return;
         }
-        let is_spared = is_failsafe(&self.settings.failsafe_inbound, packet, Ends::COMING);
+        let is_spared = self.guards.is_spared(Direction::Ingress, packet);
         if passage.is_marked || passage.is_denied || is_spared {
             return;
         }
@@ -176,6 +179,7 @@ impl Gates<'_> {
         self.ask_workload(from, Direction::Egress, packet, passage);
         self.ask_workload(to, Direction::Ingress, packet, passage);
         of_host(leaves_by, Direction::Egress, passage);
+        passage.stop(self.guards.passed_on(packet));
     }
 
     /// From the node itself.
@@ -183,8 +187,8 @@ impl Gates<'_> {
         // Before destination NAT it seems to leave by where the default route leads.
         let seems = if packet.before_nat.is_some() { "eth0" } else { interface };
         self.leave_untracked(seems, &before_nat(packet), passage);
-        let is_spared = is_failsafe(&self.settings.failsafe_outbound, packet, Ends::LEAVING)
-            || self.settings.interface_prefixes.iter().any(|it| interface.starts_with(it));
+        let is_spared = self.guards.is_spared(Direction::Egress, packet)
+            || self.guards.settings.interface_prefixes.iter().any(|it| interface.starts_with(it));
         if passage.is_marked || passage.is_denied || is_spared {
             return;
         }
@@ -196,10 +200,7 @@ impl Gates<'_> {
 
     /// From the node itself, before connection tracking.
     fn leave_untracked(&self, interface: &str, sent: &Packet, passage: &mut Passage) {
-        let (inbound, outbound) =
-            (&self.settings.failsafe_inbound, &self.settings.failsafe_outbound);
-        let is_spared = is_failsafe(outbound, sent, Ends::LEAVING)
-            || is_failsafe(inbound, sent, Ends::LEAVING.swapped());
+        let is_spared = self.guards.is_spared_untracked(Direction::Egress, sent);
         if let Some((host, true)) = self.endpoint(interface).filter(|_| !is_spared) {
             self.ask_endless(&host.untracked, Direction::Egress, sent, passage);
             passage.is_untracked = passage.is_marked;
@@ -220,6 +221,9 @@ impl Gates<'_> {
             return;
         }
         let workload = self.intent.workloads.values().find(has).unwrap();
+        if direction == Direction::Egress {
+            passage.stop(self.guards.sender(workload, packet));
+        }
         let lists = (&workload.tiers[..], &workload.profiles[..]);
         self.ask(&rules(lists, direction), packet, passage);
     }
@@ -269,31 +273,4 @@ fn before_nat(packet: &Packet) -> Packet {
     let Some((destination, port)) = packet.before_nat else { return packet.clone() };
     let ports = packet.ports.map(|(source, _)| (source, port));
     Packet { destination, ports, before_nat: None, ..packet.clone() }
-}
-
-/// Which address of a packet is that of the other host, and which port counts.
-#[derive(Clone, Copy)]
-struct Ends {
-    is_far_source: bool,
-    is_port_source: bool,
-}
-
-impl Ends {
-    const COMING: Self = Self { is_far_source: true, is_port_source: false };
-    const LEAVING: Self = Self { is_far_source: false, is_port_source: false };
-
-    /// For an answer.
-    const fn swapped(self) -> Self {
-        Self { is_port_source: true, ..self }
-    }
-}
-
-fn is_failsafe(ports: &[Failsafe], packet: &Packet, ends: Ends) -> bool {
-    let Some((source, destination)) = packet.ports else { return false };
-    let port = if ends.is_port_source { source } else { destination };
-    let far = if ends.is_far_source { packet.source } else { packet.destination };
-    ports.iter().any(|it| {
-        let is_there = it.net.is_none_or(|net| net.contains(far));
-        it.protocol == packet.protocol && it.port == port && is_there
-    })
 }

@@ -1,8 +1,10 @@
 //! A pod that plays by no rules: what it sends raw gets nowhere that its policies do not allow.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use policy::Packet;
+use policy::render::{EndpointToHost, Settings};
 use serde_json::{Value, json};
 
 use crate::conntrack;
@@ -10,7 +12,7 @@ use crate::dataplane::{self, Dataplane};
 use crate::errors::error_about;
 use crate::objects::{Cluster, Party};
 use crate::packet::{self, TCP, UDP, with_network};
-use crate::probes::{Place, Prober};
+use crate::probes::{Place, Probe, Prober};
 use crate::semantics::intent_with;
 
 const SYN: u8 = 0x02;
@@ -121,6 +123,70 @@ fn sources_that_are_not_its_own_get_nowhere() {
     let spy = scene.party("dark/spy");
     let honest = [tcp(spy.address(true), world.address(true), 80, SYN)];
     assert_eq!(scene.heard("dark/spy", "world", &honest).len(), 1);
+}
+
+/// Packets of a pod that somebody may have set a guard against: from this source, of this protocol.
+fn guarded(source: IpAddr, to: &Party) -> Vec<Packet> {
+    let to = to.address(source.is_ipv4());
+    let with = |protocol, ports| packet::plain(source, to, protocol, ports);
+    let mut packets = vec![with(253, None), with(4, None), with(TCP, Some((33_005, 80)))];
+    packets.extend([4789, 4790].map(|port| with(UDP, Some((33_006, port)))));
+    if source.is_ipv6() {
+        let message = |kind| Packet { icmp: Some((kind, 0)), ..with(packet::ICMPV6, None) };
+        packets.extend([128, 134, 137].map(message));
+    }
+    packets
+}
+
+/// What comes before policy is what [`policy::guards`] says, and so what is explained.
+#[test]
+fn guards_stop_what_the_oracle_says() {
+    let cluster = Cluster::read();
+    let Some(mut prober) = cluster.prober() else { return };
+    let mut dataplane = Dataplane::new(&prober.world.node, dataplane::settings());
+    let (spy, client) = (cluster.party("dark/spy"), cluster.party("front/client"));
+    let usual = dataplane::settings();
+    let free =
+        Settings { may_spoof: true, may_send_ipip: true, may_send_vxlan: true, ..usual.clone() };
+    let moved = Settings { vxlan_port: 4790, endpoint_to_host: EndpointToHost::Drop, ..usual };
+    let (mut found, mut n_free) = (BTreeSet::new(), 0);
+    for settings in [dataplane::settings(), free, moved] {
+        let mut intent = intent_with(&cluster, &[]);
+        for workload in intent.workloads.values_mut() {
+            let allowed = ["172.29.0.0/16", "10.99.0.7/32", "fd99::/64"];
+            workload.allowed_sources = allowed.map(|net| net.parse().unwrap()).into();
+        }
+        dataplane.set(settings, intent);
+        conntrack::forget(&prober.world.node);
+        let odd = ["10.99.0.7", "10.99.0.8", "fd99::7", "fe80::7", "::"];
+        let odd = odd.map(|source| source.parse().unwrap());
+        let sources = spy.addresses.into_iter().chain(client.addresses).chain(odd);
+        let mut probes = Vec::new();
+        for source in sources {
+            for name in ["shop/db", "world", "node"] {
+                let to = cluster.party(name);
+                for mut packet in guarded(source, to) {
+                    packet.is_of_host = to.place == Place::Node;
+                    let is_traced = true;
+                    probes.push((to, Probe { from: spy.place, to: to.place, packet, is_traced }));
+                }
+            }
+        }
+        let sent: Vec<Probe> = probes.iter().map(|(_, probe)| probe.clone()).collect();
+        for ((to, probe), fate) in probes.iter().zip(prober.send(&sent)) {
+            let wanted = dataplane.gates().judge(spy, to, &probe.packet);
+            let guards = dataplane.guards(&fate.trace);
+            let wanted_guards: Vec<String> =
+                wanted.guard.iter().map(|why| format!("e:guard:{why}")).collect();
+            assert_eq!(guards, wanted_guards, "{} {:?}", to.name, probe.packet);
+            assert!(!(wanted.is_denied && fate.arrived), "{} {:?}", to.name, probe.packet);
+            found.extend(wanted.guard);
+            n_free += usize::from(wanted.guard.is_none());
+        }
+    }
+    use policy::guards::{ADVERTISEMENT, IPIP, REDIRECT, SOURCE, TO_HOST, VXLAN};
+    assert_eq!(found, [ADVERTISEMENT, IPIP, REDIRECT, SOURCE, TO_HOST, VXLAN].into());
+    assert!(n_free > 50, "{n_free}");
 }
 
 #[test]

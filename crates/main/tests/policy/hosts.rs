@@ -6,8 +6,9 @@ use std::net::IpAddr;
 
 use net::Cidr;
 use policy::Packet;
+use policy::guards::Guards;
 use policy::intent::Intent;
-use policy::render::{EndpointToHost, Failsafe, Settings};
+use policy::render::{EndpointToHost, Failsafe, Settings, Surroundings};
 use serde_json::{Value, json};
 
 use crate::conntrack;
@@ -230,11 +231,7 @@ fn failsafe(text: &str) -> Failsafe {
 
 /// What should become of a packet, and whether its answer comes back.
 fn wanted(dataplane: &Dataplane, question: &Question<'_>) -> (Passage, Option<bool>) {
-    let gates = Gates {
-        intent: &dataplane.intent,
-        settings: dataplane.settings(),
-        interfaces: &dataplane.surroundings.interfaces,
-    };
+    let gates = dataplane.gates();
     let (from, to, packet) = (question.from, question.receiver, &question.packet);
     let passage = gates.judge(from, to, packet);
     // Whose question is not tracked, the answer to that is news.
@@ -295,14 +292,15 @@ fn problem(
 #[test]
 fn the_oracle_says_of_hosts_what_people_say() {
     let stage = Stage::new();
-    let interfaces = interfaces();
+    let around = Surroundings { interfaces: interfaces(), ..Surroundings::default() };
     let mut wrong = Vec::new();
     let cases = cases_of("hosts", TABLE);
     let n_lines: usize = cases.iter().map(|case| case.lines.len()).sum();
     assert!(cases.len() >= 33 && n_lines >= 160, "{} cases, {n_lines} lines", cases.len());
     for case in &cases {
         let (intent, settings) = (stage.intent(case), settings(case));
-        let gates = Gates { intent: &intent, settings: &settings, interfaces: &interfaces };
+        let guards = Guards { settings: &settings, around: &around };
+        let gates = Gates { intent: &intent, guards };
         for line in &case.lines {
             let (from, to) = (stage.party(&line.from), stage.party(&line.to));
             for shape in &line.shapes {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use policy::guards::Guards;
 use policy::render::{Settings, Surroundings};
 
 use crate::conntrack;
@@ -21,13 +22,20 @@ fn surroundings() -> Surroundings {
     }
 }
 
-fn scene(settings: Settings, surroundings: Surroundings) -> Option<Scene> {
+/// A scene, and what decides about sources in it.
+struct Outside {
+    scene: Scene,
+    settings: Settings,
+    around: Surroundings,
+}
+
+fn outside(settings: Settings, around: Surroundings) -> Option<Outside> {
     let cluster = Cluster::read();
     let prober = cluster.prober()?;
-    let mut dataplane = Dataplane::new(&prober.world.node, settings);
-    dataplane.surroundings = surroundings;
+    let mut dataplane = Dataplane::new(&prober.world.node, settings.clone());
+    dataplane.surroundings = around.clone();
     dataplane.install(intent_with(&cluster, &[]));
-    Some(Scene { cluster, prober })
+    Some(Outside { scene: Scene { cluster, prober }, settings, around })
 }
 
 /// What a packet says of its ends.
@@ -75,12 +83,24 @@ impl Scene {
         }
         headers
     }
+}
 
-    /// All packets of a pod come to somebody under an address.
+impl Outside {
+    fn addresses(&self, name: &str) -> [IpAddr; 2] {
+        self.scene.party(name).addresses
+    }
+
+    /// All packets of a pod come to somebody under an address, which the oracle knows.
     fn seen_as(&mut self, from: &str, to: &str, addresses: [IpAddr; 2]) {
+        let guards = Guards { settings: &self.settings, around: &self.around };
         for is_ipv4 in [true, false] {
             let wanted = addresses[usize::from(!is_ipv4)];
-            for header in self.outside(from, to, is_ipv4) {
+            let (sender, receiver) = (self.scene.party(from), self.scene.party(to));
+            let packet =
+                packet::plain(sender.address(is_ipv4), receiver.address(is_ipv4), TCP, None);
+            let told = guards.source_outside(&packet, &NODE_ADDRESSES, Some("eth0"));
+            assert_eq!(told, wanted, "{from} > {to}");
+            for header in self.scene.outside(from, to, is_ipv4) {
                 assert_eq!(header.source, wanted, "{from} > {to}");
             }
         }
@@ -89,24 +109,24 @@ impl Scene {
 
 #[test]
 fn what_leaves_the_pools_has_the_address_of_the_node() {
-    let Some(mut scene) = scene(dataplane::settings(), surroundings()) else { return };
-    let web = scene.party("shop/web").addresses;
+    let Some(mut scene) = outside(dataplane::settings(), surroundings()) else { return };
+    let web = scene.addresses("shop/web");
     scene.seen_as("shop/web", "world", NODE_ADDRESSES);
     scene.seen_as("dark/spy", "office", NODE_ADDRESSES);
     scene.seen_as("shop/web", "front/client", web);
     // In another pool, which has no such wish.
     scene.seen_as("shop/web", "shop/far", web);
-    let far = scene.party("shop/far").addresses;
+    let far = scene.addresses("shop/far");
     scene.seen_as("shop/far", "shop/web", far);
-    let world = scene.party("world").addresses;
+    let world = scene.addresses("world");
     scene.seen_as("world", "shop/web", world);
 }
 
 #[test]
 fn without_the_wish_sources_stay_what_they_are() {
     let around = Surroundings { nat_outgoing: Default::default(), ..surroundings() };
-    let Some(mut scene) = scene(dataplane::settings(), around) else { return };
-    let web = scene.party("shop/web").addresses;
+    let Some(mut scene) = outside(dataplane::settings(), around) else { return };
+    let web = scene.addresses("shop/web");
     scene.seen_as("shop/web", "world", web);
 }
 
@@ -118,11 +138,11 @@ fn what_leaves_the_pools_has_the_address_and_the_ports_that_are_set() {
         nat_interface: Some("eth+".to_owned()),
         ..dataplane::settings()
     };
-    let Some(mut scene) = scene(settings, surroundings()) else { return };
+    let Some(mut scene) = outside(settings, surroundings()) else { return };
     let addresses = [IpAddr::from([172, 29, 0, 77]), NODE_ADDRESSES[1]];
     scene.seen_as("shop/web", "world", addresses);
     for is_ipv4 in [true, false] {
-        for header in scene.outside("front/client", "world", is_ipv4) {
+        for header in scene.scene.outside("front/client", "world", is_ipv4) {
             if let Some((port, _)) = header.ports {
                 assert!((20_000..=20_009).contains(&port), "{header:?}");
             }
@@ -133,13 +153,13 @@ fn what_leaves_the_pools_has_the_address_and_the_ports_that_are_set() {
 #[test]
 fn other_interfaces_and_hosts_that_are_spared_see_the_pod() {
     let settings = Settings { nat_interface: Some("eth1".to_owned()), ..dataplane::settings() };
-    let Some(mut scene) = scene(settings, surroundings()) else { return };
-    let web = scene.party("shop/web").addresses;
+    let Some(mut scene) = outside(settings, surroundings()) else { return };
+    let web = scene.addresses("shop/web");
     scene.seen_as("shop/web", "world", web);
-    let office = scene.party("office").addresses;
+    let office = scene.addresses("office");
     let around = Surroundings { host_addresses: office.into(), ..surroundings() };
     let settings = Settings { nat_spares_hosts: true, ..dataplane::settings() };
-    let Some(mut scene) = self::scene(settings, around) else { return };
+    let Some(mut scene) = outside(settings, around) else { return };
     scene.seen_as("shop/web", "office", web);
     scene.seen_as("shop/web", "world", NODE_ADDRESSES);
 }

@@ -136,6 +136,12 @@ fn hosts_have_ports_that_no_policy_closes_and_pods_do_not_reach_their_own() {
     let suggested = place.margay("policy suggest shop/db-0 n1 --port 8080").code(0);
     place.give("apply", &suggested.out).ok();
     place.margay("explain shop/db-0 n1 --port 8080").ok();
+    // Pods of the host come by no interface of its own, so its policies have no say.
+    let open = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\n\
+        metadata: {name: default}\nspec: {defaultEndpointToHostAction: Return}\n";
+    place.give("apply", open).ok();
+    place.margay("explain shop/web-1 n1 --port 8081").ok();
+    place.margay("explain shop/db-0 n1 --port 8081").code(1);
 }
 
 /// What agents salvage of an object decides here as there, and settings of selected nodes count.
@@ -159,6 +165,13 @@ fn what_is_left_of_bad_objects_decides_as_on_nodes() {
         apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: some}\n\
         spec: {nodeSelector: zone == 'a', defaultEndpointToHostAction: Accept}\n";
     place.margay("explain shop/web-1 shop/db-0 --protocol 4").code(1).says(&["IPIP packet"]);
+    let vxlan = "explain shop/web-1 shop/db-0 --protocol udp --port 4789";
+    place.margay(vxlan).code(1).says(&["VXLAN packet of a workload"]);
+    let services = "apiVersion: projectcalico.org/v3\nkind: BGPConfiguration\n\
+        metadata: {name: default}\nspec: {serviceClusterIPs: [{cidr: 10.96.0.0/12}]}\n";
+    place.give("apply", services).ok();
+    let note = "note: unless something translates 10.96.0.10, n1 drops it: address of a service";
+    place.margay("explain shop/web-1 10.96.0.10 --port 80").ok().says(&[note]);
     place.give("apply", documents).ok();
     place.margay("explain shop/web-1 n1 --port 80").ok();
 }

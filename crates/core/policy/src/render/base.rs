@@ -7,7 +7,8 @@ use model::resource::Direction;
 use nft::expression::{Comparison, Ct, LookupResult, Meta, NatKind, ct_state, nat_flags};
 use nft::{Base, Chain, ChainKind, Expression, Hook, Key, Register, Rule, Set, Source, Verdict};
 
-use crate::rule_name::{RuleName, guards};
+use crate::guards;
+use crate::rule_name::RuleName;
 
 use super::draft::{Draft, Scope};
 use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, lookup};
@@ -196,8 +197,8 @@ fn from_pod(draft: &mut Draft<'_>) {
     };
     let own4 = pair(rule().when(FAMILY, IPV4), Source::IPV4_SOURCE, "source4", false);
     chain.push(own4.verdict(Verdict::Return));
-    chain.deny(icmpv6(134), egress, "router advertisement");
-    chain.deny(icmpv6(137), egress, "redirect");
+    chain.deny(icmpv6(134), egress, guards::ADVERTISEMENT);
+    chain.deny(icmpv6(137), egress, guards::REDIRECT);
     // The start and the whole of the address that a neighbour advertisement speaks for.
     let (start, target) = (Source::transport(8, 2), Source::transport(8, 16));
     let gateway = icmpv6(136).when(target, &GATEWAY_V6.octets());
@@ -222,7 +223,7 @@ fn from_pod(draft: &mut Draft<'_>) {
     let allowed4 = pair(rule().when(FAMILY, IPV4), Source::IPV4_SOURCE, "allowed4", false);
     chain.push(allowed4.verdict(Verdict::Return));
     chain.push(own6("allowed6").verdict(Verdict::Return));
-    chain.deny(rule(), egress, "source is not the endpoint's");
+    chain.deny(rule(), egress, guards::SOURCE);
     chain.finish();
 }
 
@@ -365,7 +366,7 @@ impl Hosts<'_> {
             let from = chain.rule().when(IN, prefix.as_bytes());
             chain.push(from.clone().verdict(Verdict::Jump("workload-to-host".to_owned())));
             match chain.settings().endpoint_to_host {
-                EndpointToHost::Drop => chain.deny(from, Direction::Egress, "sandbox to host"),
+                EndpointToHost::Drop => chain.deny(from, Direction::Egress, guards::TO_HOST),
                 // One table cannot accept for the others.
                 EndpointToHost::Return | EndpointToHost::Accept => {
                     chain.push(from.verdict(Verdict::Accept));
@@ -452,7 +453,7 @@ fn service_loops(chain: &mut Still<'_, '_>) {
     ];
     for (family, destination, set) in places {
         let rule = lookup(chain.rule().when(FAMILY, family), destination, set, false);
-        let reason = "address of a service that nobody has";
+        let reason = guards::SERVICE;
         match chain.settings().service_loops {
             ServiceLoops::Allow => {}
             ServiceLoops::Drop => chain.deny(rule, Direction::Egress, reason),

@@ -1,13 +1,10 @@
 //! The places on the way of a packet where policies decide.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 
 use model::resource::Direction;
-use net::Cidr;
-use policy::explain::Walk;
+use policy::explain::{Layer, Walk};
 use policy::intent::ALL_INTERFACES;
-use policy::render::{EndpointToHost, Settings};
 use policy::{Endpoint, Outcome, Packet, RuleName, guards};
 
 use super::ends::End;
@@ -25,6 +22,8 @@ pub(crate) struct Hop {
     /// The packet as it comes there.
     pub(crate) packet: Packet,
     pub(crate) walk: Walk,
+    /// Why it is dropped there after all if nobody translates its destination.
+    pub(crate) untranslated: Option<&'static str>,
 }
 
 /// All places, in the order in which a packet comes to them.
@@ -42,27 +41,10 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
     let mut push = |end: Option<&End>, name: &str, endpoint: Endpoint, direction| {
         let node = world.cluster.node_of(&endpoint).unwrap_or_default().to_owned();
         let Some(at) = nodes.get(node.as_str()) else { return };
-        let sender = source.node.as_ref().filter(|sender| **sender != node);
-        let sender = sender.and_then(|name| Some((name.as_str(), nodes.get(name.as_str())?)));
-        let is_its_host = |end: &End| end.is_host && end.node.as_ref() == Some(&node);
-        let is_of_host = is_its_host(source) || is_its_host(destination);
-        let source_seen =
-            sender.map_or(packet.source, |sender| source_after(world, sender, packet));
-        let packet = Packet { source: source_seen, is_of_host, ..packet.clone() };
+        let packet = seen_on(world, &node, &nodes, (source, destination), packet);
         let walk = at.intent().explain(&endpoint, direction, &packet);
-        let is_of_workload = matches!(endpoint, Endpoint::Workload(_));
-        let guard = match direction {
-            _ if is_failsafe(&at.settings, &endpoint, direction, &packet) => {
-                Some((Outcome::Allow, "a failsafe port, which no policy closes"))
-            }
-            Direction::Ingress if is_of_workload && source.is_host && !leaves => {
-                Some((Outcome::Allow, "its own host, which no policy of a pod keeps out"))
-            }
-            Direction::Egress if is_of_workload => {
-                guard(&at.settings, &packet).map(|why| (Outcome::Deny, why))
-            }
-            _ => None,
-        };
+        let is_from_own_host = source.is_host && !leaves;
+        let guard = guard(at, (&endpoint, direction), &packet, is_from_own_host);
         let walk = walk.map(|walk| match guard {
             Some((outcome, why)) => decided(walk, outcome, why),
             None => walk,
@@ -73,7 +55,9 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
         };
         let name = end.map_or_else(|| format!("host endpoint {name}"), |it| it.name.clone());
         let short = end.map_or_else(|| name.clone(), |it| it.short.clone());
-        hops.push(Hop { direction, name, short, node, endpoint, packet, walk });
+        let untranslated =
+            at.guards().passed_on(&packet).filter(|_| walk.outcome == Some(Outcome::Allow));
+        hops.push(Hop { direction, name, short, node, endpoint, packet, walk, untranslated });
     };
     // A host always reaches its own pods.
     let is_own = source.is_host && !destination.is_host && !leaves;
@@ -106,26 +90,51 @@ pub(crate) fn hops(world: &World, source: &End, destination: &End, packet: &Pack
     hops
 }
 
-/// The source of a packet after it has left its node: packets that leave their pool get the node's.
-fn source_after(world: &World, (name, sender): (&str, &Node), packet: &Packet) -> IpAddr {
-    let Node { settings, around, .. } = sender;
-    let is_in = |nets: &BTreeSet<Cidr>, address| nets.iter().any(|net| net.contains(address));
-    let is_host = || {
-        let known = around.host_addresses.contains(&packet.destination);
-        known || settings.external_nodes.iter().any(|net| net.contains(packet.destination))
-    };
-    let is_spared =
-        is_in(&around.pools, packet.destination) || settings.nat_spares_hosts && is_host();
-    if is_spared || !is_in(&around.nat_outgoing, packet.source) {
-        return packet.source;
+/// A packet as a node sees it: whether it is for the host or from it, and the address that it got
+/// when it left its pool.
+fn seen_on(
+    world: &World,
+    node: &str,
+    nodes: &BTreeMap<&str, Node>,
+    (source, destination): (&End, &End),
+    packet: &Packet,
+) -> Packet {
+    let is_its_host = |end: &End| end.is_host && end.node.as_deref() == Some(node);
+    let is_of_host = is_its_host(source) || is_its_host(destination);
+    let mut seen = Packet { is_of_host, ..packet.clone() };
+    if let Some(sender) = source.node.as_deref().filter(|sender| *sender != node)
+        && let Some(at) = nodes.get(sender)
+    {
+        let own = world.nodes.get(sender).map_or(&[][..], Vec::as_slice);
+        seen.source = at.guards().source_outside(packet, own, None);
     }
-    let is_same = |address: &IpAddr| address.is_ipv4() == packet.source.is_ipv4();
-    let own = world.nodes.get(name).into_iter().flatten().copied();
-    let chosen = settings.nat_address.map(IpAddr::from).into_iter().chain(own).find(is_same);
-    chosen.unwrap_or(packet.source)
+    seen
 }
 
-/// What a workload may send to its own host a setting decides before the host's policies.
+/// What decides in the place of an endpoint's policies.
+fn guard(
+    node: &Node,
+    (endpoint, direction): (&Endpoint, Direction),
+    packet: &Packet,
+    is_from_own_host: bool,
+) -> Option<(Outcome, &'static str)> {
+    match (endpoint, direction) {
+        (Endpoint::Host(_), _) => {
+            let is_spared = packet.is_of_host && node.guards().is_spared(direction, packet);
+            is_spared.then_some((Outcome::Allow, guards::FAILSAFE))
+        }
+        (Endpoint::Workload(_), Direction::Ingress) => {
+            is_from_own_host.then_some((Outcome::Allow, guards::OWN_HOST))
+        }
+        (Endpoint::Workload(key), Direction::Egress) => {
+            let sender = node.intent().workloads.get(key)?;
+            Some((Outcome::Deny, node.guards().sender(sender, packet)?))
+        }
+    }
+}
+
+/// Whether a workload's packets reach its own host a setting decides. The host's own policies have
+/// a say only before destination NAT, at all interfaces.
 fn to_own_host(world: &World, node: &Node, (source, to): (&End, &End), hops: &mut Vec<Hop>) {
     let is_own = source.node == to.node && to.is_host && !source.is_host;
     let Some(hop) = hops.first_mut().filter(|it| it.walk.outcome == Some(Outcome::Allow)) else {
@@ -134,19 +143,19 @@ fn to_own_host(world: &World, node: &Node, (source, to): (&End, &End), hops: &mu
     if !is_own || hop.direction != Direction::Egress {
         return;
     }
-    match node.settings.endpoint_to_host {
-        // It comes in by the workload's interface, which is not one that has an endpoint by name.
-        EndpointToHost::Return => hops.retain(|hop| match &hop.endpoint {
-            Endpoint::Host(key) => is_for_all(world, key),
-            Endpoint::Workload(_) => true,
-        }),
-        EndpointToHost::Accept => hops.truncate(1),
-        EndpointToHost::Drop => {
-            let why = "defaultEndpointToHostAction is Drop, workloads do not reach their own host";
-            hop.walk = decided(hop.walk.clone(), Outcome::Deny, why);
-            hops.truncate(1);
-        }
+    if let Some(why) = node.guards().to_own_host(&hop.packet) {
+        hop.walk = decided(hop.walk.clone(), Outcome::Deny, why);
+        hops.truncate(1);
+        return;
     }
+    let is_before_nat = |walk: &Walk| {
+        let last = walk.tiers.last().filter(|_| walk.profiles.is_empty());
+        last.is_some_and(|tier| tier.layer == Layer::PreDnat)
+    };
+    hops.retain(|hop| match &hop.endpoint {
+        Endpoint::Host(key) => is_for_all(world, key) && is_before_nat(&hop.walk),
+        Endpoint::Workload(_) => true,
+    });
 }
 
 /// A walk whose end something else decides than policies.
@@ -161,35 +170,6 @@ fn decided(mut walk: Walk, outcome: Outcome, why: &str) -> Walk {
 /// Whether a host endpoint is for all interfaces.
 fn is_for_all(world: &World, key: &str) -> bool {
     world.cluster.hosts.get(key).is_some_and(|host| host.interface == ALL_INTERFACES)
-}
-
-/// What no workload may send, whatever policies say.
-fn guard(settings: &Settings, packet: &Packet) -> Option<&'static str> {
-    const IPIP: u8 = 4;
-    const UDP: u8 = 17;
-    let port = packet.ports.map(|it| it.1);
-    let is_loopback = packet.destination.is_ipv4() && packet.destination.is_loopback();
-    match packet.protocol {
-        IPIP if !settings.may_send_ipip => Some(guards::IPIP),
-        UDP if port == Some(settings.vxlan_port) && !settings.may_send_vxlan => Some(guards::VXLAN),
-        _ if is_loopback => Some(guards::LOOPBACK),
-        _ => None,
-    }
-}
-
-/// Whether it is one of the ports of a host that are always open.
-fn is_failsafe(settings: &Settings, at: &Endpoint, direction: Direction, packet: &Packet) -> bool {
-    let (Endpoint::Host(_), Some((_, port)), true) = (at, packet.ports, packet.is_of_host) else {
-        return false;
-    };
-    let (ports, peer) = match direction {
-        Direction::Ingress => (&settings.failsafe_inbound, packet.source),
-        Direction::Egress => (&settings.failsafe_outbound, packet.destination),
-    };
-    ports.iter().any(|it| {
-        let is_there = it.net.is_none_or(|net| net.contains(peer));
-        (it.protocol, it.port) == (packet.protocol, port) && is_there
-    })
 }
 
 /// The interfaces of the node that a workload's traffic may pass.

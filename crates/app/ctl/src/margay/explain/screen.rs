@@ -42,6 +42,10 @@ pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
             let _ = writeln!(text, "{} {what}: no policies decide there", end.name);
         }
     }
+    if let Some((hop, why)) = answer.hops.iter().find_map(|hop| Some((hop, hop.untranslated?))) {
+        let (to, node) = (answer.packet.destination, &hop.node);
+        let _ = writeln!(text, "note: unless something translates {to}, {node} drops it: {why}");
+    }
     let _ = writeln!(text, "path  {}", path(answer));
     let mark_of_lack = terminal.mark(Mark::Degraded);
     for line in answer.kernels.iter().flat_map(Kernel::told) {

@@ -55,6 +55,7 @@ fn of_hop(answer: &Answer<'_>, hop: &Hop) -> Value {
         "endpoint": hop.name,
         "node": hop.node,
         "verdict": outcome(walk),
+        "untranslated": hop.untranslated,
         "decidedBy": walk.decided_by.as_ref().map(ToString::to_string),
         "tiers": walk.tiers.iter().map(|it| of_tier(answer, it)).collect::<Vec<_>>(),
         "profiles": walk.profiles.iter().map(|it| of_profile(answer, it)).collect::<Vec<_>>(),

@@ -7,6 +7,7 @@ use intent::{Inputs, Read, filter_settings, resolve};
 use model::felix::Host;
 use model::resource::Resource;
 use net::Cidr;
+use policy::guards::Guards;
 use policy::input::{Change, Key};
 use policy::intent::Intent;
 use policy::render::{Settings, Surroundings};
@@ -42,8 +43,8 @@ pub(crate) struct World {
 pub(crate) struct Node {
     inputs: Inputs,
     /// Its settings, as far as the datastore has them.
-    pub(crate) settings: Settings,
-    pub(crate) around: Surroundings,
+    settings: Settings,
+    around: Surroundings,
 }
 
 impl World {
@@ -146,6 +147,11 @@ impl Node {
     pub(crate) fn intent(&self) -> &Intent {
         self.inputs.policy()
     }
+
+    /// What it does beside its policies.
+    pub(crate) fn guards(&self) -> Guards<'_> {
+        Guards { settings: &self.settings, around: &self.around }
+    }
 }
 
 #[cfg(test)]
@@ -222,7 +228,7 @@ mod tests {
             }
             store.commit(Txn { compares: Vec::new(), ops: vec![Op::Put { key, value }] }).unwrap();
         }
-        let world = World::of(&store).ok().expect("it can be read");
+        let world = World::of(&store).expect("it can be read");
         for mut agent in agents {
             agent.flush_policy();
             let name = if agent.settings().is_empty() { "n2" } else { "n1" };
