@@ -17,7 +17,8 @@ use crate::join::Looks;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
 use crate::{
-    drops, endpoint_status, http, keeper, notes, realised, register, serve, server, trial, upkeep,
+    drops, endpoint_status, http, keeper, notes, reads, realised, register, serve, server, trial,
+    upkeep,
 };
 
 /// How long the kernel must be quiet before its routes are compared again.
@@ -193,39 +194,44 @@ fn follow_store(node: &Node, tell: std::sync::mpsc::Sender<Told>) {
         let mut has_news = false;
         let mut newest = 0;
         let mut n_events = 0;
-        while let Some(event) = next {
-            n_events += 1;
-            match event {
-                Event::Put(entry) => {
-                    node.observe(&entry.key, Some(&entry.value), entry.mod_revision);
-                    newest = newest.max(entry.mod_revision);
-                    has_news = true;
-                }
-                Event::Delete { key, mod_revision } => {
-                    node.observe(&key, None, mod_revision);
-                    newest = newest.max(mod_revision);
-                    has_news = true;
-                }
-                Event::InSync(revision) => {
-                    node.health.connected(&node.events, revision);
-                    newest = newest.max(revision);
-                    is_in_sync = true;
-                    has_news = true;
-                    said.clear();
-                }
-                Event::Disconnected { endpoint, error, .. } => {
-                    node.health.disconnected(&node.events, &endpoint, &error);
-                    // It is tried again every few seconds, for hours.
-                    let line = format!("the datastore at {endpoint} does not answer: {error}");
-                    if line != said {
-                        say(&line);
-                        said = line;
+        while let Some(first) = next.take() {
+            let (events, is_more) = reads::gather(&mut watch, first);
+            n_events += events.len();
+            for (event, read) in events {
+                match event {
+                    Event::Put(entry) => {
+                        node.observe(&entry.key, Some(&entry.value), entry.mod_revision, read);
+                        newest = newest.max(entry.mod_revision);
+                        has_news = true;
                     }
-                    let _ = tell.send(Told::Lost);
+                    Event::Delete { key, mod_revision } => {
+                        node.observe(&key, None, mod_revision, None);
+                        newest = newest.max(mod_revision);
+                        has_news = true;
+                    }
+                    Event::InSync(revision) => {
+                        node.health.connected(&node.events, revision);
+                        newest = newest.max(revision);
+                        is_in_sync = true;
+                        has_news = true;
+                        said.clear();
+                    }
+                    Event::Disconnected { endpoint, error, .. } => {
+                        node.health.disconnected(&node.events, &endpoint, &error);
+                        // It is tried again every few seconds, for hours.
+                        let line = format!("the datastore at {endpoint} does not answer: {error}");
+                        if line != said {
+                            say(&line);
+                            said = line;
+                        }
+                        let _ = tell.send(Told::Lost);
+                    }
                 }
             }
             // A datastore that is never quiet must not keep the kernel waiting.
-            next = if n_events < BATCH_MAX { watch.next(Duration::ZERO) } else { None };
+            if is_more && n_events < BATCH_MAX {
+                next = watch.next(Duration::ZERO);
+            }
         }
         if is_in_sync && has_news && catch_up(node, newest, &mut is_first) {
             n_rebuilt = 0;

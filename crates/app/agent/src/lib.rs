@@ -30,6 +30,7 @@ mod orders;
 mod parameters;
 pub mod plugin;
 mod poison;
+mod reads;
 mod realised;
 mod recall;
 mod reconcile;

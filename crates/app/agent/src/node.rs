@@ -14,7 +14,7 @@ use api::Kind;
 use host::events::Events;
 use host::journal::Journal;
 use host::tickets::Tickets;
-use intent::{Changed, Hop, InSync, Inputs, Live, Overlay, hold};
+use intent::{Changed, Hop, InSync, Inputs, Live, Overlay, Read, hold};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::nft::{Nft, TableId};
 use kernel::{LinkName, Netlink, Netns, Removals};
@@ -248,8 +248,14 @@ impl Node {
         self.tickets.is_some()
     }
 
-    /// Takes a change that the datastore reports.
-    pub(crate) fn observe(&self, key: &str, value: Option<&[u8]>, revision: i64) {
+    /// Takes a change that the datastore reports, and its value as it was read, if it was.
+    pub(crate) fn observe(
+        &self,
+        key: &str,
+        value: Option<&[u8]>,
+        revision: i64,
+        read: Option<Read>,
+    ) {
         if key == claim::lock_key() {
             let may_be = value.is_some_and(|value| claim::says_ready(value) != Some(true));
             self.may_be_locked.store(may_be, Ordering::Release);
@@ -271,7 +277,7 @@ impl Node {
         if value.is_none() && key == resource_key(Kind::Node, "", &self.name) {
             self.health.registered(&self.events, Registration::Waiting);
         }
-        dataplane.take_in(key, value, revision);
+        dataplane.take_in(key, value, revision, read);
         self.progress.seen(key, revision);
     }
 
@@ -279,7 +285,7 @@ impl Node {
     fn absorb(&self, plan: &Plan, revision: i64) {
         let mut dataplane = self.dataplane();
         for change in &plan.changes {
-            dataplane.take_in(&change.key, change.value.as_deref(), revision);
+            dataplane.take_in(&change.key, change.value.as_deref(), revision, None);
             if self.has_agent() {
                 dataplane.ahead.insert(change.key.clone(), revision);
             }
@@ -636,10 +642,10 @@ impl Dataplane {
     }
 
     /// Takes what the datastore says of a key, as far as this node does not know better.
-    fn take_in(&mut self, key: &str, stored: Option<&[u8]>, revision: i64) {
+    fn take_in(&mut self, key: &str, stored: Option<&[u8]>, revision: i64, read: Option<Read>) {
         self.trials.changed(key, self.memory.get(key), stored, revision);
         self.memory.take(key, stored);
-        self.absorb(key, stored);
+        self.absorb(key, stored, read);
     }
 
     /// Everything was read: what is still in force although it is gone was not told of.
@@ -653,7 +659,7 @@ impl Dataplane {
     /// What this node knows of a key has changed.
     pub(crate) fn retake(&mut self, key: &str) {
         let stored = self.memory.get(key).map(<[u8]>::to_vec);
-        self.absorb(key, stored.as_deref());
+        self.absorb(key, stored.as_deref(), None);
         if let Some(recalled) = &mut self.recalled {
             let stored = self.trials.over(key, recalled.memory.get(key));
             self.changed |= recalled.inputs.absorb(key, self.overlay.over(key, stored));

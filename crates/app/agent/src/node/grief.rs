@@ -11,7 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use intent::{Changed, Inputs};
+use intent::{Changed, Inputs, Read};
 use policy::intent::Dirty;
 use policy::render::Renderer;
 
@@ -101,7 +101,7 @@ impl Node {
             let mut dataplane = self.dataplane();
             for prefix in Inputs::prefixes() {
                 for entry in self.store.list(prefix)?.entries {
-                    dataplane.take_in(&entry.key, Some(&entry.value), entry.mod_revision);
+                    dataplane.take_in(&entry.key, Some(&entry.value), entry.mod_revision, None);
                 }
             }
             dataplane.complete();
@@ -155,10 +155,11 @@ impl Node {
 }
 
 impl Dataplane {
-    /// Has the engine absorb a value. One at which it comes to grief is put aside for good, and
-    /// the engine is built anew.
-    pub(super) fn absorb(&mut self, key: &str, stored: Option<&[u8]>) {
+    /// Has the engine absorb a value, which may have been read already. One at which it comes to
+    /// grief is put aside for good, and the engine is built anew.
+    pub(super) fn absorb(&mut self, key: &str, stored: Option<&[u8]>, read: Option<Read>) {
         let value = self.overlay.over(key, self.trials.over(key, stored));
+        let read = read.filter(|_| value == stored);
         if let Some(why) = value.and_then(|value| self.grief.poison.why(key, value)) {
             self.changed |= self.inputs.put_aside(key, why);
             return;
@@ -174,7 +175,10 @@ impl Dataplane {
         let inputs = &mut self.inputs;
         let absorbed = std::panic::catch_unwind(AssertUnwindSafe(|| {
             host::fault::grief(key);
-            inputs.absorb(key, value)
+            match read {
+                Some(read) => inputs.take(key, read),
+                None => inputs.absorb(key, value),
+            }
         }));
         match absorbed {
             Ok(changed) => self.changed |= changed,
