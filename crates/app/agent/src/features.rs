@@ -5,11 +5,12 @@
 //! left, no packet is touched, and nobody who follows the ruleset hears of it.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use kernel::nft::expression::{Ct, Meta, Rejection, nat_flags};
 use kernel::nft::{
-    Base, Batch, Chain, ChainKind, DataType, Element, Expression, Hook, Key, Nft, Rule, Set,
-    Source, Table, TableFamily, TableId, Verdict,
+    Base, Batch, Chain, ChainKind, DataType, Element, Expression, Hook, Key, Nft, Register, Rule,
+    Set, Source, Table, TableFamily, TableId, Verdict,
 };
 use kernel::{Errno, Error};
 
@@ -200,18 +201,20 @@ const FEATURES: &[Feature] = &[
         },
     },
     Feature {
-        what: "rules with a rate",
+        what: "rules with a rate for each source",
         since: "4.3",
         option: "CONFIG_NFT_LIMIT",
         without: None,
         write: |batch, table| {
+            let (key, stay) = ([DataType::Ipv4, DataType::Mark], Duration::from_secs(10));
+            batch.add_set(table, &Set::new("rates", &key).dynamic(stay, 16));
+            let (register, set) = (Register::FIRST, "rates".to_owned());
+            let limit =
+                Expression::Limit { rate: 10, per_seconds: 1, burst: 10, is_inverted: true };
+            let step = Box::new(limit);
             chain(batch, table, filter(Hook::Forward, 0), |rule| {
-                rule.with(Expression::Limit {
-                    rate: 10,
-                    per_seconds: 1,
-                    burst: 10,
-                    is_inverted: false,
-                })
+                rule.with(Expression::Constant { register, value: vec![0; 8] })
+                    .with(Expression::Update { register, set, step })
             });
         },
     },

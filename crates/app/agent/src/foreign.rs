@@ -184,7 +184,7 @@ fn drops_at_large(rule: &Rule) -> bool {
                 | Source::Ct(Ct::State)
                 | Source::Fib { .. }
         ),
-        Expression::Unknown(_) | Expression::Limit { .. } => true,
+        Expression::Unknown(_) | Expression::Limit { .. } | Expression::Update { .. } => true,
         _ => false,
     };
     rule.expressions.iter().any(is_drop) && !rule.expressions.iter().any(narrows)

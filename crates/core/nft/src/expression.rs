@@ -502,6 +502,16 @@ pub enum Expression {
         /// Whether excess is what is asked for.
         is_inverted: bool,
     },
+    /// Puts a key into a dynamic set, or renews it there, and does the step that is kept with it:
+    /// each key has its own. Ends the rule if the set is full.
+    Update {
+        /// Where the key starts.
+        register: Register,
+        /// The set.
+        set: String,
+        /// The step: an [`Expression::Limit`]; nothing else is read back.
+        step: Box<Self>,
+    },
     /// Hands the packet to listeners of a group, or to the kernel log if there is none.
     Log {
         /// The group of listeners.

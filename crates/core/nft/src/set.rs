@@ -18,6 +18,7 @@ const FLAG_ANONYMOUS: u32 = 0x1;
 const FLAG_INTERVAL: u32 = 0x4;
 const FLAG_MAP: u32 = 0x8;
 const FLAG_TIMEOUT: u32 = 0x10;
+const FLAG_DYNAMIC: u32 = 0x20;
 const FLAG_CONCATENATION: u32 = 0x80;
 const DATA_TYPE_VERDICT: u32 = 0xffff_ff00;
 const ELEMENT_INTERVAL_END: u32 = 1;
@@ -115,6 +116,8 @@ pub struct Set {
     pub has_timeouts: bool,
     /// Elements of this set that say nothing of their own expire after that time.
     pub timeout: Option<Duration>,
+    /// Whether packets put elements into it: what is in it is nobody's intent.
+    pub is_dynamic: bool,
     /// How many elements it can hold; no limit if absent.
     pub n_elements_max: Option<u32>,
     /// A word of ours.
@@ -131,6 +134,7 @@ impl Set {
             has_ranges: false,
             has_timeouts: false,
             timeout: None,
+            is_dynamic: false,
             n_elements_max: None,
             comment: None,
         }
@@ -154,6 +158,16 @@ impl Set {
     #[must_use]
     pub fn to_values(mut self, value: DataType) -> Self {
         self.kind = SetKind::Values(value);
+        self
+    }
+
+    /// The same filled by packets, with keys that stay that long and are no more than so many.
+    #[must_use]
+    pub fn dynamic(mut self, timeout: Duration, n_elements_max: u32) -> Self {
+        self.is_dynamic = true;
+        self.has_timeouts = true;
+        self.timeout = Some(timeout);
+        self.n_elements_max = Some(n_elements_max);
         self
     }
 
@@ -186,6 +200,9 @@ impl Set {
         }
         if self.has_timeouts || self.timeout.is_some() {
             flags |= FLAG_TIMEOUT;
+        }
+        if self.is_dynamic {
+            flags |= FLAG_DYNAMIC;
         }
         flags
     }
@@ -255,6 +272,7 @@ impl Set {
         }
         set.has_ranges = flags & FLAG_INTERVAL != 0;
         set.has_timeouts = flags & FLAG_TIMEOUT != 0;
+        set.is_dynamic = flags & FLAG_DYNAMIC != 0;
         set.key = decode_key_type(key_type, key_len);
         set.kind = match (flags & FLAG_MAP, data_type) {
             (0, _) => SetKind::Members,

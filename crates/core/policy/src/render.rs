@@ -12,6 +12,7 @@ mod audit;
 mod base;
 mod chain;
 mod clause;
+mod denial;
 mod draft;
 mod emit;
 mod host;
@@ -45,6 +46,7 @@ use plan::{Fill, In, Plan, SetPlan, Transaction};
 use state::{Body, Kind, Litter, Object, SetUse, State, chains_of};
 use workload::Placed;
 
+pub use denial::{denial_chains, n_untold};
 pub use host::is_of_hosts;
 pub use replace::Standing;
 pub use ruleset::{DISPATCH, Filled, Ruleset, places};
@@ -218,7 +220,7 @@ impl Renderer {
         let mut change = Change::of(is_anew);
         if is_anew {
             draft.plan.is_anew = true;
-            for (table, set) in workload::sets().into_iter().chain(surroundings::sets()) {
+            for (table, set) in still_sets() {
                 let fill = Fill::By { removed: Vec::new(), added: Vec::new() };
                 let key = (table, set.name.clone());
                 draft.plan.sets.insert(key, SetPlan { set, is_new: true, fill });
@@ -505,4 +507,9 @@ fn whole(intent: &Intent) -> Dirty {
         hosts: intent.hosts.keys().cloned().collect(),
         ..Dirty::default()
     }
+}
+
+/// The sets and maps that stand still.
+fn still_sets() -> impl Iterator<Item = (In, nft::Set)> {
+    workload::sets().into_iter().chain(surroundings::sets()).chain(denial::sets())
 }

@@ -14,7 +14,7 @@ pub const ROUTE_PROTOCOL: u8 = 77;
 /// The group of listeners that our rules hand denied packets to.
 pub const DENIALS_GROUP: u16 = 19_783;
 
-/// How many packets that one rule denies are told of at once; more come one by one.
+/// How many packets of a source that one rule denies are told of at once; more come one by one.
 pub const DENIALS_AT_ONCE: u32 = 20;
 
 /// Stands in every text file that setting up a host makes.

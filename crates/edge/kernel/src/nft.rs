@@ -161,6 +161,20 @@ impl Nft {
         })
     }
 
+    /// The rules of one chain, in order, with counts.
+    pub fn rules_of(&mut self, table: &TableId, chain: &str) -> Result<Vec<Rule>> {
+        let attempt = format!("list the rules of chain {chain} of {table}");
+        let fill = |body: &mut Writer| {
+            body.text(1, &table.name);
+            body.text(2, chain);
+        };
+        self.list(&attempt, GET_RULE, table.family.code(), fill, |family, rest| {
+            let listed = ListedRule::decode(family, rest)?;
+            let is_its = listed.table == *table && listed.rule.chain == chain;
+            Ok(is_its.then_some(listed.rule))
+        })
+    }
+
     /// The sets and maps of a table; those inside rules are left out.
     pub fn sets(&mut self, table: &TableId) -> Result<Vec<Set>> {
         let fill = |body: &mut Writer| put_table(body, Some(table));

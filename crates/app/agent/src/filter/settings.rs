@@ -4,11 +4,13 @@ use host::marks::{DENIALS_AT_ONCE, DENIALS_GROUP};
 use model::felix::Config;
 use policy::render::{Listeners, Rate, Settings};
 
-/// How many denied packets each rule tells of: enough to see what is wrong, too few to be felt.
+/// How many denied packets each rule tells of, of each source and of all: enough to see what is
+/// wrong, too few to be felt.
 const DENIALS: Listeners = Listeners {
     group: DENIALS_GROUP,
     n_bytes: 128,
     rate: Rate { n_packets: 5, per_seconds: 1, burst: DENIALS_AT_ONCE },
+    rate_of_all: Rate { n_packets: 50, per_seconds: 1, burst: 200 },
 };
 
 /// The settings of the filter.

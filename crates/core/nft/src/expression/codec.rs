@@ -10,6 +10,8 @@ use crate::wire::{self, Malformed, Writer};
 
 const NAME: u16 = 1;
 const VALUES: u16 = 2;
+/// A key is added if it is not in the set, and renewed if it is.
+const DYNAMIC_UPDATE: u32 = 1;
 /// The flag of a masquerade that has ports.
 const NAT_PORTS_GIVEN: u32 = 1 << 1;
 /// The kernel adds flags of its own that say which values are given.
@@ -38,6 +40,12 @@ impl Expression {
                     LookupResult::Verdict => values.u32_be(3, VERDICT_REGISTER),
                     LookupResult::Value(register) => values.u32_be(3, register.code()),
                 }
+            }
+            Self::Update { register, set, step } => {
+                values.text(1, set);
+                values.u32_be(3, DYNAMIC_UPDATE);
+                values.u32_be(4, register.code());
+                values.nest(7, |one| step.encode(one));
             }
             Self::Constant { register, value } => {
                 values.u32_be(1, register.code());
@@ -162,6 +170,7 @@ impl Expression {
             Self::Counter { .. } => "counter",
             Self::NamedCounter(_) => "objref",
             Self::Limit { .. } => "limit",
+            Self::Update { .. } => "dynset",
             Self::Log { .. } => "log",
             Self::Masquerade { .. } => "masq",
             Self::Nat { .. } => "nat",
@@ -173,14 +182,7 @@ impl Expression {
 
     /// Reads one expression; what we do not make keeps its name only.
     pub fn decode(attributes: &[u8]) -> Result<Self, Malformed> {
-        let (mut name, mut values): (String, &[u8]) = (String::new(), &[]);
-        for attribute in wire::attributes(attributes) {
-            match attribute? {
-                (NAME, value) => name = wire::read_text(value),
-                (VALUES, value) => values = value,
-                _ => {}
-            }
-        }
+        let (name, values) = parts(attributes)?;
         let values = Values::read(values)?;
         let read = match name.as_str() {
             "payload" | "meta" | "ct" | "fib" => decode_load(&name, &values)?,
@@ -196,6 +198,19 @@ impl Expression {
         };
         Ok(read.unwrap_or(Self::Unknown(name)))
     }
+}
+
+/// The name of an expression, and its attributes.
+fn parts(attributes: &[u8]) -> Result<(String, &[u8]), Malformed> {
+    let (mut name, mut values): (String, &[u8]) = (String::new(), &[]);
+    for attribute in wire::attributes(attributes) {
+        match attribute? {
+            (NAME, value) => name = wire::read_text(value),
+            (VALUES, value) => values = value,
+            _ => {}
+        }
+    }
+    Ok((name, values))
 }
 
 fn encode_load(values: &mut Writer, source: &Source, register: Register) {
@@ -349,6 +364,18 @@ fn decode_lookup(values: &Values<'_>) -> Result<Expression, Malformed> {
     Ok(Expression::Lookup { register: values.register(2)?, set, result })
 }
 
+/// What keeps something else than a limit with its keys is not ours; so no input nests deeper.
+fn decode_update(values: &Values<'_>) -> Result<Option<Expression>, Malformed> {
+    let Some(step) = values.get(7) else { return Ok(None) };
+    let (name, inner) = parts(step)?;
+    if values.u32_or_0(3)? != DYNAMIC_UPDATE || values.u32_or_0(9)? & 1 != 0 || name != "limit" {
+        return Ok(None);
+    }
+    let (register, set) = (values.register(4)?, wire::read_text(values.need(1)?));
+    let step = decode_effect(&name, &Values::read(inner)?)?;
+    Ok(step.map(|step| Expression::Update { register, set, step: Box::new(step) }))
+}
+
 fn decode_effect(name: &str, values: &Values<'_>) -> Result<Option<Expression>, Malformed> {
     Ok(Some(match name {
         "counter" => Expression::Counter {
@@ -364,6 +391,7 @@ fn decode_effect(name: &str, values: &Values<'_>) -> Result<Option<Expression>, 
             burst: values.u32_or_0(3)?,
             is_inverted: values.u32_or_0(5)? & 1 != 0,
         },
+        "dynset" => return decode_update(values),
         "log" => Expression::Log {
             group: values.get(1).map(wire::read_u16_be).transpose()?,
             prefix: values.get(2).map(wire::read_text).unwrap_or_default(),

@@ -1,8 +1,8 @@
 //! What should stand against what was read from the kernel.
 //!
 //! Chains are compared by the digests of their rules, without what was counted; sets by their
-//! elements, very large ones by how many they are. What the kernel refused stands as before, and
-//! what is left over may stand or not.
+//! elements, very large ones by how many they are, and those that packets fill not at all. What the
+//! kernel refused stands as before, and what is left over may stand or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::members::by_address;
 use super::plan::In;
 use super::ruleset::{Filled, Ruleset, family};
 use super::state::Body;
-use super::{Renderer, base, name, surroundings, workload};
+use super::{Renderer, base, name, still_sets, surroundings, workload};
 
 /// Sets with more members than this are compared by how many they are.
 const EXACT_MAX: usize = 4096;
@@ -121,7 +121,7 @@ impl Renderer {
     /// The sets that stand still, with what is in them.
     fn still_sets(&self) -> BTreeMap<Place, Expected> {
         let mut sets: BTreeMap<Place, Expected> = BTreeMap::new();
-        for (table, set) in workload::sets().into_iter().chain(surroundings::sets()) {
+        for (table, set) in still_sets() {
             let place = (family(table), set.name.clone());
             sets.insert(place, Expected { set, elements: BTreeMap::new() });
         }
@@ -188,6 +188,9 @@ fn set_drift(
         Ok(filled) => &filled.elements,
         Err(words) => return Some(words),
     };
+    if set.is_dynamic {
+        return None;
+    }
     let name = &set.name;
     for (key, value) in &expected {
         match there.get(key) {

@@ -10,11 +10,12 @@ use nft::{Base, Chain, ChainKind, Expression, Hook, Key, Register, Rule, Set, So
 use crate::guards;
 use crate::rule_name::RuleName;
 
+use super::denial::denial;
 use super::draft::{Draft, Scope};
 use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, lookup};
 use super::host::{self, Occasion};
 use super::plan::{ChainPlan, In};
-use super::program::{self, MARK, denial, unmarked, when_unmarked};
+use super::program::{self, MARK, unmarked, when_unmarked};
 use super::settings::{Counters, EndpointToHost, ServiceLoops, Settings, Tunnels};
 use super::state::Stage;
 use super::tunnel;

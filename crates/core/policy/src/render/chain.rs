@@ -19,9 +19,10 @@ use crate::set::SetId;
 use crate::verdict::End;
 
 use super::clause::{Clause, Protocols, Side, alternatives};
+use super::denial::denial;
 use super::draft::{Draft, Scope, digest, target};
 use super::emit::{Emitter, FAMILY, IPV4, IPV6, PROTOCOL};
-use super::program::{denial, marked};
+use super::program::marked;
 use super::settings::Counters;
 use super::state::{Origin, Part, SetUse, Stage};
 use super::table::{self, Class};

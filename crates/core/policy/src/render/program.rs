@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use model::resource::Direction;
-use nft::expression::{Comparison, Meta, Rejection, Target};
+use nft::expression::{Comparison, Meta, Target};
 use nft::{Chain, Expression, Register, Rule, Source, Verdict};
 
 use crate::input::PolicyId;
@@ -18,9 +18,9 @@ use crate::rule_name::{RuleName, kind_code};
 use crate::verdict::End;
 
 use super::chain;
+use super::denial::denial;
 use super::draft::{Draft, Scope};
 use super::name;
-use super::settings::{Counters, DenyAction};
 use super::state::{Lane, Origin, Part, Stage};
 
 /// Where a packet's mark is read from.
@@ -182,41 +182,6 @@ impl Origin {
             Part::Profile(profile) => name::digest(["profile", next, profile]),
         }
     }
-}
-
-/// The chain that drops a packet in the name of what decided.
-pub(super) fn denial(draft: &mut Draft<'_>, name: &RuleName, stage: Stage) -> String {
-    let text = name.to_text();
-    let is_guard = matches!(name.place, crate::Place::Guard { .. });
-    // After routing no message can be sent, and one about a packet that is not tracked is dropped
-    // as a packet of no connection.
-    let is_silent = is_guard || matches!(stage, Stage::Translated | Stage::Untracked);
-    let is_rejection = draft.settings.deny_action == DenyAction::Reject && !is_silent;
-    let verb = if is_rejection { "reject" } else { "deny" };
-    let chain = format!("{verb}-{}", name::digest([text.as_str()]));
-    if draft.object(&chain).is_some() {
-        return chain;
-    }
-    let settings = draft.settings;
-    let mut rules = Vec::new();
-    if let Some(listeners) = &settings.denials {
-        rules.push(Rule::new(&chain).with(listeners.rate.expression()).with(Expression::Log {
-            group: Some(listeners.group),
-            prefix: text.clone(),
-            snap_len: listeners.n_bytes,
-        }));
-    }
-    let mut last = Rule::new(&chain);
-    if settings.counters != Counters::None {
-        last = last.counted();
-    }
-    let last = match is_rejection {
-        true => last.with(Expression::Reject(Rejection::Icmp(1))),
-        false => last.verdict(Verdict::Drop),
-    };
-    rules.push(last.comment(&text));
-    draft.put_chain(Chain::plain(&chain), rules, Scope::default(), None);
-    chain
 }
 
 /// Sets bits of the packet's mark.

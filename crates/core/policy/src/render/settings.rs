@@ -156,8 +156,10 @@ pub struct Listeners {
     pub group: u16,
     /// How many bytes of a packet they get.
     pub n_bytes: u32,
-    /// How many packets of each rule.
+    /// How many packets of each rule and source: who sends many hides nobody else's.
     pub rate: Rate,
+    /// How many packets of each rule, from whomever.
+    pub rate_of_all: Rate,
 }
 
 /// How often something may happen.
@@ -174,12 +176,17 @@ pub struct Rate {
 impl Rate {
     /// Goes on while it is not exceeded.
     pub(super) fn expression(self) -> Expression {
-        Expression::Limit {
-            rate: self.n_packets,
-            per_seconds: self.per_seconds,
-            burst: self.burst,
-            is_inverted: false,
-        }
+        self.limit(false)
+    }
+
+    /// Goes on once it is exceeded.
+    pub(super) fn excess(self) -> Expression {
+        self.limit(true)
+    }
+
+    fn limit(self, is_inverted: bool) -> Expression {
+        let Self { n_packets: rate, per_seconds, burst } = self;
+        Expression::Limit { rate, per_seconds, burst, is_inverted }
     }
 }
 

@@ -55,7 +55,7 @@ fn settings(seed: u64) -> Settings {
         endpoint_to_host: EndpointToHost::Return,
         deny_action: DenyAction::Reject,
         counters: Counters::All,
-        denials: Some(Listeners { group: 7, n_bytes: 128, rate }),
+        denials: Some(Listeners { group: 7, n_bytes: 128, rate, rate_of_all: rate }),
         log_rate: Some(rate),
         failsafe_inbound: vec![Failsafe { protocol: 6, port: 22, net }, Failsafe::new(17, 68)],
         service_loops: ServiceLoops::Reject,

@@ -124,6 +124,29 @@ fn filter_rules() -> Vec<(Rule, &'static str)> {
             }),
             "limit rate over 10/second",
         ),
+        (
+            rule()
+                .when(Source::Meta(Meta::Family), &[2])
+                .with(load(Source::IPV4_SOURCE))
+                .with(Expression::Constant {
+                    register: Register::slot(1).unwrap(),
+                    value: 7u32.to_ne_bytes().to_vec(),
+                })
+                .with(Expression::Update {
+                    register: Register::FIRST,
+                    set: "rates".into(),
+                    step: Box::new(Expression::Limit {
+                        rate: 10,
+                        per_seconds: 1,
+                        burst: 20,
+                        is_inverted: true,
+                    }),
+                })
+                .counted()
+                .verdict(Verdict::Drop),
+            "update @rates { ip saddr . 0x00000007 limit rate over 10/second burst 20 packets } \
+             counter packets 0 bytes 0 drop",
+        ),
         (rule().with(Expression::NamedCounter("denied".into())), "counter name \"denied\""),
         (
             rule().with(load(reverse_path)).with(Expression::Compare {
@@ -234,6 +257,8 @@ fn rules_are_what_nft_shows_and_what_is_read_back() {
     batch.add_set(&table, &Set::new("sources", &[DataType::Ipv4]));
     batch.add_set(&table, &Set::new("services", &[DataType::Ipv4]).to_values(DataType::Ipv4));
     batch.add_set(&table, &dispatch);
+    let rates = Set::new("rates", &[DataType::Ipv4, DataType::Mark]);
+    batch.add_set(&table, &rates.dynamic(Duration::from_secs(10), 8));
     batch.add_counter(&table, "denied");
     let to_target = Verdict::Jump("target".into());
     batch.add_elements(&table, &dispatch, &[Element::verdict(Key::link_name("cali1"), to_target)]);
@@ -258,6 +283,7 @@ fn rules_are_what_nft_shows_and_what_is_read_back() {
         let written: Vec<&Rule> = rules.iter().map(|(rule, _)| rule).filter(|r| of(r)).collect();
         let read: Vec<&Rule> = listed.iter().map(|one| &one.rule).filter(|r| of(r)).collect();
         assert_eq!(read, written);
+        assert!(nft.rules_of(&table, &chain.name).unwrap().iter().eq(written));
         assert!(nft.chains(Some(&table)).unwrap().contains(&(table.clone(), chain)));
     }
     assert_eq!(nft.counters(&table).unwrap()[0].name, "denied");

@@ -111,6 +111,9 @@ fn what_others_do_elsewhere_is_no_drift() {
     nft(&netns, "add table inet others");
     assert_eq!(filter.audit(&intent, &dump).unwrap(), Audit::Moved);
     assert_eq!(audit(&mut filter, &intent), Audit::Same);
+    // What packets put into a set is nobody's intent.
+    nft(&netns, "add element inet margay told4 { 10.0.0.1 . 0x7 }");
+    assert_eq!(audit(&mut filter, &intent), Audit::Same);
     // Our own changes keep what is known.
     let mut after = intent.clone();
     after.policies.insert(id("both"), rules(90, "s:2"));

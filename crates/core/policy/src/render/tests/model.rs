@@ -296,6 +296,13 @@ fn compute(step: &Expression, registers: &mut [u8; 64], packet: &mut OnTheWay) -
             packet.mark = u32::from_ne_bytes(registers[at..at + 4].try_into().unwrap());
             true
         }
+        Expression::Constant { register, value } => {
+            let at = slot(register);
+            registers[at..at + value.len()].copy_from_slice(value);
+            true
+        }
+        // One packet exceeds no rate.
+        Expression::Update { .. } => false,
         Expression::Counter { .. } | Expression::Limit { .. } | Expression::Log { .. } => true,
         other => panic!("{other:?}"),
     })
