@@ -1,17 +1,20 @@
 //! Denied packets, as the kernel's rules tell of them.
 //!
-//! The rules that drop hand over a bounded number of packets a second; without this listener the
-//! kernel would do nothing with them.
+//! The rules that drop hand over a bounded number of packets a second, and count the others;
+//! without this listener the kernel would do nothing with them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use host::drops::{Denied, DropLog, Told};
-use host::marks::DENIALS_GROUP;
+use host::drops::{Denied, Drop, DropLog, Told};
+use host::marks::{DENIALS_GROUP, TABLE};
 use kernel::nflog::{LogEvent, Logged, PacketLog};
+use kernel::nft::{Nft, TableFamily, TableId};
 use model::resource::Direction;
 use policy::intent::Workload;
+use policy::render::{denial_chains, n_untold};
 use policy::{Place, RuleName};
 
 use crate::node::Node;
@@ -85,6 +88,20 @@ fn told(node: &Node, denied: &Denied) -> Told {
         false => format!("{name} (policies {})", policies.join(", ")),
     };
     Told { decided: Some(decided), endpoint: owner.map(|(key, _)| key.clone()) }
+}
+
+/// How many packets the rules of these denied since they stand and did not tell of. What cannot be
+/// read is left out.
+pub(crate) fn unrecorded(drops: &[Drop]) -> BTreeMap<String, u64> {
+    let Ok(mut nft) = Nft::open() else { return BTreeMap::new() };
+    let table = TableId::new(TableFamily::Inet, TABLE);
+    let rules: BTreeSet<&String> = drops.iter().map(|it| &it.packet.rule).collect();
+    let mut count = |rule: &String| -> u64 {
+        let chains = denial_chains(rule).into_iter();
+        chains.filter_map(|chain| nft.rules_of(&table, &chain).ok()).map(|it| n_untold(&it)).sum()
+    };
+    let counted = rules.into_iter().map(|rule| (rule.clone(), count(rule)));
+    counted.filter(|(_, n)| *n > 0).collect()
 }
 
 /// None for what is no packet of IP.

@@ -1,15 +1,16 @@
 //! What the agent says when it is asked: the status, the sandboxes, the events.
 
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use host::protocol::{Inquiry, Reply};
 use host::report::{self, Applied, Sandbox, Sandboxes, Status};
 use serde::Serialize;
 
-use crate::features;
 use crate::finding::{Finding, Severity};
 use crate::health::Vitals;
 use crate::node::{Node, Recalled};
+use crate::{drops, features};
 
 /// Answers somebody who wants to know something.
 pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
@@ -23,7 +24,10 @@ pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
         Inquiry::Drops(wanted) => {
             let log = node.drops.log();
             let (drops, lost) = (log.read(wanted), log.lost());
-            reply(&report::Drops { node: node.name.clone(), drops, lost })
+            drop(log);
+            let unrecorded =
+                if wanted.counts { drops::unrecorded(&drops) } else { BTreeMap::new() };
+            reply(&report::Drops { node: node.name.clone(), drops, lost, unrecorded })
         }
         Inquiry::Strangers => {
             reply(&report::Strangers { addresses: node.addresses_of_strangers() })

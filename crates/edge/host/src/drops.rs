@@ -1,4 +1,4 @@
-//! The packets that were denied lately: the last thousand sorts of them, counted.
+//! The packets that were denied lately: the last two thousand sorts of them, counted.
 //!
 //! Whoever is denied tries again: packets alike within ten seconds are one entry with a count. An
 //! entry that counts one more becomes the newest, so that a reader who asks for what came after
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 /// How many entries are kept.
-const ENTRIES_MAX: usize = 1000;
+const ENTRIES_MAX: usize = 2000;
 /// How long packets alike are one entry, in seconds.
 pub const SPAN: u64 = 10;
 
@@ -70,6 +70,8 @@ pub struct Denied {
 pub struct Heard {
     /// Those with a higher number than this.
     pub after: u64,
+    /// Also how many packets the rules denied without telling of them.
+    pub counts: bool,
 }
 
 /// The entries, oldest first.
@@ -145,14 +147,14 @@ mod tests {
         log.note(denied(81), 101, Told::default());
         log.note(denied(80), 109, Told::default());
         let shape = |wanted: u64| {
-            let read = log.read(&Heard { after: wanted });
+            let read = log.read(&Heard { after: wanted, ..Heard::default() });
             read.iter().map(|it| (it.packet.port, it.count, it.first, it.last)).collect::<Vec<_>>()
         };
         assert_eq!(shape(0), [(Some(81), 1, 101, 101), (Some(80), 2, 100, 109)]);
         assert_eq!(shape(2), [(Some(80), 2, 100, 109)]);
         assert_eq!(shape(3), []);
         log.note(denied(80), 110, Told::default());
-        let read = log.read(&Heard { after: 3 });
+        let read = log.read(&Heard { after: 3, ..Heard::default() });
         assert_eq!((read.len(), read[0].count, read[0].first), (1, 1, 110));
     }
 
@@ -163,6 +165,6 @@ mod tests {
             log.note(denied(port), 5, Told::default());
         }
         let read = log.read(&Heard::default());
-        assert_eq!((read.len(), read[0].packet.port), (ENTRIES_MAX, Some(2000)));
+        assert_eq!((read.len(), read[0].packet.port), (ENTRIES_MAX, Some(1000)));
     }
 }

@@ -222,6 +222,9 @@ pub struct Drops {
     pub drops: Vec<Drop>,
     /// How often packets came faster than they could be noted.
     pub lost: u64,
+    /// How many more packets each rule denied since it stands, by its text, if that was asked for.
+    #[serde(default)]
+    pub unrecorded: BTreeMap<String, u64>,
 }
 
 /// What the witnesses of a node do not agree about, and what was done about it.

@@ -195,3 +195,54 @@ fn the_hosts_loopback_is_not_for_containers() {
         String::from_utf8(drops.stdout).unwrap().contains("loopback address of the host")
     });
 }
+
+/// Who sends a lot that is denied fills no log: what others are denied is told too, and how much
+/// was not.
+#[test]
+fn a_flood_of_one_container_hides_no_drops_of_others() {
+    if !may_run() {
+        return;
+    }
+    let mut node = Node::new(3);
+    node.start_agent();
+    let address = |id: &str, container| {
+        let added = node.must("ADD", id, container);
+        let address = added["ips"][0]["address"].as_str().unwrap().to_owned();
+        address.split('/').next().unwrap().to_owned()
+    };
+    let [target, flooder, other] =
+        [("target", 0), ("flooder", 1), ("other", 2)].map(|(id, at)| address(id, at));
+    let closed = serde_json::json!({
+        "apiVersion": "projectcalico.org/v3", "kind": "GlobalNetworkPolicy",
+        "metadata": { "name": "closed", "uid": "f81d4fae-7dec-11d0-a765-00a0c91e6bf7" },
+        "spec": { "selector": "all()", "types": ["Ingress"], "tier": "default" },
+    });
+    let key = "/calico/resources/v3/projectcalico.org/globalnetworkpolicies/closed".to_owned();
+    let op = store::Op::Put { key, value: closed.to_string().into_bytes() };
+    node.store().commit(store::Txn { compares: Vec::new(), ops: vec![op] }).unwrap();
+    let ping = |from: &str, words: &[&str]| {
+        let words = [words, &["-n", "-q", "-W1", &target]].concat();
+        node.inside(from, "ping", &words).output().unwrap().status.success()
+    };
+    until("the target is closed", || !ping("c2", &["-c1"]));
+    let drops = || -> serde_json::Value {
+        let said = node.margay(&["drops", "-o", "json"]).output().unwrap();
+        serde_json::from_slice(&said.stdout).unwrap()
+    };
+    let n_of = |drops: &serde_json::Value, source: &str| -> u64 {
+        let all = drops["drops"].as_array().unwrap().iter();
+        let of = all.filter(|it| it["source"]["address"] == source);
+        of.map(|it| it["count"].as_u64().unwrap()).sum()
+    };
+    let before = n_of(&drops(), &other);
+    ping("c1", &["-c1000", "-l1000"]);
+    ping("c2", &["-c1"]);
+    until("the other one is told of", || n_of(&drops(), &other) > before);
+    let said = drops();
+    let (told, untold) = (n_of(&said, &flooder), said["unrecorded"][0]["count"].as_u64().unwrap());
+    assert!((20..500).contains(&told), "{said}");
+    assert_eq!(told + untold, 1000, "every packet is told of or counted: {said}");
+    let text = node.margay(&["drops"]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains(&format!("and {untold} more ")), "{text}");
+}

@@ -153,7 +153,9 @@ pub(crate) enum Verb {
     Explain(ExplainArguments),
     /// Show packets that policies denied on this node, with who and which rule
     #[command(after_help = "Examples:\n  margay drops\n  margay drops -f\n  \
-        margay drops shop/db-0      what names this pod")]
+        margay drops shop/db-0      what names this pod\n\n\
+        Of each rule and source, 20 packets are recorded at once and 5 a second: ×20+ is at least\n\
+        so many, and a last line counts what the rule denied beside them")]
     Drops(DropsArguments),
     /// About policies
     #[command(subcommand)]

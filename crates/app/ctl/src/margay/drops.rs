@@ -20,6 +20,7 @@ use super::agent::{Agent, now};
 use super::arguments::{Format, Place, Structured};
 use super::explain::world::World;
 use super::failure::Failure;
+use super::ipam::grouped;
 use super::session::Session;
 use super::terminal::{self, Terminal, printable_line};
 use super::{get, structured};
@@ -33,7 +34,7 @@ const NAMES_AGE_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct DropsArguments {
     /// Only those that name this: a pod, an address, a policy or a tier
     pub(crate) object: Option<String>,
-    /// Go on, and show every new one; with -o json as one line each
+    /// Go on, and show every new one; with -o json as one line each, whose counts add up
     #[arg(short, long)]
     pub(crate) follow: bool,
     #[command(flatten)]
@@ -48,34 +49,72 @@ pub(crate) fn run(
     place: &Place,
     arguments: &DropsArguments,
 ) -> Result<bool, Failure> {
-    let mut wanted = Heard::default();
+    let mut wanted = Heard { counts: !arguments.follow, ..Heard::default() };
     let mut answer = arguments.agent.ask::<Drops>(&Inquiry::Drops(wanted.clone()))?;
     let mut names = Names::read(place, &answer.node);
     if !arguments.follow {
         print(terminal, arguments, &names, &answer)?;
         return Ok(true);
     }
-    let mut shown = BTreeSet::new();
-    let mut counted: Vec<Drop> = Vec::new();
+    let mut said = Said::default();
     loop {
         names.catch_up(place, &answer);
         for it in answer.drops.drain(..) {
             wanted.after = wanted.after.max(it.number);
-            counted.retain(|other| (other.first, &other.packet) != (it.first, &it.packet));
-            // The first of its sort is said at once; how many there were, when that is known.
-            if shown.insert((it.first, format!("{:?}", it.packet))) {
-                follow(arguments, &names, &answer.node, &it)?;
-            } else {
-                counted.push(it);
+            if let Some(news) = said.hear(it) {
+                follow(arguments, &names, &answer.node, &news)?;
             }
         }
-        let over: Vec<Drop> = counted.extract_if(.., |it| now() >= it.first + SPAN).collect();
-        for it in over {
-            follow(arguments, &names, &answer.node, &it)?;
+        for news in said.over(now()) {
+            follow(arguments, &names, &answer.node, &news)?;
         }
-        shown.retain(|(first, _)| now() < first + 2 * SPAN);
         terminal::rest(POLL)?;
         answer = arguments.agent.ask::<Drops>(&Inquiry::Drops(wanted.clone()))?;
+    }
+}
+
+/// What somebody who follows was told: each packet is counted in one line.
+#[derive(Default)]
+struct Said(Vec<(Drop, u64)>);
+
+/// Packets that somebody has not been told of.
+struct News {
+    /// The entry, with all its packets.
+    drop: Drop,
+    /// How many of them were told of before.
+    already: u64,
+}
+
+impl News {
+    fn count(&self) -> u64 {
+        self.drop.count.saturating_sub(self.already)
+    }
+}
+
+impl From<Drop> for News {
+    fn from(drop: Drop) -> Self {
+        Self { drop, already: 0 }
+    }
+}
+
+impl Said {
+    /// The first of its sort is said at once; how many more there are, when that is known.
+    fn hear(&mut self, it: Drop) -> Option<News> {
+        let is_same =
+            |(known, _): &&mut (Drop, u64)| (known.first, &known.packet) == (it.first, &it.packet);
+        if let Some((known, _)) = self.0.iter_mut().find(is_same) {
+            *known = it;
+            return None;
+        }
+        self.0.push((it.clone(), it.count));
+        Some(News::from(it))
+    }
+
+    /// What no packet comes to any more.
+    fn over(&mut self, now: u64) -> Vec<News> {
+        let over = self.0.extract_if(.., |(it, _)| now > it.first + SPAN);
+        let news = over.map(|(drop, already)| News { drop, already });
+        news.filter(|news| news.count() > 0).collect()
     }
 }
 
@@ -122,16 +161,21 @@ impl Names {
         }
     }
 
-    /// The direction, and what decided in words.
+    /// The direction, and what decided in words, of packets of then.
     fn rule(&self, it: &Drop) -> (&'static str, String) {
-        let name = RuleName::read(&it.packet.rule, &self.intent);
+        let (direction, now) = self.spoken(&it.packet.rule);
+        (direction, it.told.decided.clone().unwrap_or(now))
+    }
+
+    /// The direction of a rule, and the rule in words.
+    fn spoken(&self, rule: &str) -> (&'static str, String) {
+        let name = RuleName::read(rule, &self.intent);
         let direction = match name.as_ref().map(|it| it.direction) {
             Some(Direction::Ingress) => "ingress",
             Some(Direction::Egress) => "egress",
             None => "",
         };
-        let decided = it.told.decided.clone().or_else(|| name.map(|name| name.to_string()));
-        (direction, decided.unwrap_or_else(|| it.packet.rule.clone()))
+        (direction, name.map_or_else(|| rule.to_owned(), |name| name.to_string()))
     }
 
     /// What people call both ends: the one whose policies decided is known by its endpoint of then.
@@ -158,16 +202,30 @@ fn print(
     names: &Names,
     answer: &Drops,
 ) -> Result<(), Failure> {
-    let lines: Vec<(&Drop, String)> = answer
+    let lines: Vec<(News, String)> = answer
         .drops
         .iter()
-        .map(|it| (it, line(names, &answer.node, it)))
-        .filter(|(it, line)| is_meant(arguments, it, line))
+        .map(|it| News::from(it.clone()))
+        .map(|it| (line(names, &answer.node, &it), it))
+        .filter(|(line, it)| is_meant(arguments, &it.drop, line))
+        .map(|(line, it)| (it, line))
         .collect();
+    let rules: BTreeSet<&String> = lines.iter().map(|(it, _)| &it.drop.packet.rule).collect();
+    let unrecorded: Vec<(&String, u64)> =
+        rules.into_iter().filter_map(|it| Some((it, *answer.unrecorded.get(it)?))).collect();
     if let Some(format) = arguments.format.output {
         let drops: Vec<Value> =
             lines.iter().map(|(it, _)| value(names, &answer.node, it)).collect();
-        let answer = json!({ "node": answer.node, "drops": drops, "lost": answer.lost });
+        let unrecorded = unrecorded.iter().map(|(rule, n)| {
+            let (direction, rule) = names.spoken(rule);
+            json!({ "direction": direction, "rule": rule, "count": n })
+        });
+        let answer = json!({
+            "node": answer.node,
+            "drops": drops,
+            "unrecorded": unrecorded.collect::<Vec<_>>(),
+            "lost": answer.lost,
+        });
         terminal.page(&structured(format, &answer))?;
         return Ok(());
     }
@@ -180,7 +238,10 @@ fn print(
     if answer.lost > 0 {
         get::complain("more packets came than could be noted; these are some of them")?;
     }
-    let text: String = lines.into_iter().map(|(_, line)| line + "\n").collect();
+    let mut text: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
+    for (rule, n) in &unrecorded {
+        text += &more(names, &answer.node, rule, *n);
+    }
     Ok(terminal.page(&text)?)
 }
 
@@ -192,9 +253,20 @@ fn is_meant(arguments: &DropsArguments, it: &Drop, line: &str) -> bool {
     })
 }
 
-fn follow(arguments: &DropsArguments, names: &Names, node: &str, it: &Drop) -> Result<(), Failure> {
+/// A line about what a rule denied without telling of it.
+fn more(names: &Names, node: &str, rule: &str, n: u64) -> String {
+    let (direction, rule) = names.spoken(rule);
+    let line = format!(
+        "and {} more  {node} {direction}  {rule}      (not recorded, since the rule stands: of a \
+         source a rule tells of {DENIALS_AT_ONCE} at once, then of 5 a second)",
+        grouped(usize::try_from(n).unwrap_or(usize::MAX))
+    );
+    printable_line(&line).into_owned() + "\n"
+}
+
+fn follow(arguments: &DropsArguments, names: &Names, node: &str, it: &News) -> Result<(), Failure> {
     let line = line(names, node, it);
-    if !is_meant(arguments, it, &line) {
+    if !is_meant(arguments, &it.drop, &line) {
         return Ok(());
     }
     let text = match arguments.format.output {
@@ -220,7 +292,8 @@ fn spoken_protocol(it: &Drop) -> String {
 }
 
 /// One line; times are in UTC.
-fn line(names: &Names, node: &str, it: &Drop) -> String {
+fn line(names: &Names, node: &str, news: &News) -> String {
+    let it = &news.drop;
     let time = api::schema::utc(i64::try_from(it.last).unwrap_or(i64::MAX));
     let time = time.get(11..19).unwrap_or(&time);
     let port = it.packet.port.map_or(String::new(), |port| format!(":{port}"));
@@ -230,20 +303,23 @@ fn line(names: &Names, node: &str, it: &Drop) -> String {
     let who = format!("{from} → {to}{port} {}", spoken_protocol(it));
     let (direction, rule) = names.rule(it);
     let more = if is_sample(it) { "+" } else { "" };
-    let count = match it.count {
-        1 => String::new(),
-        n => format!("   ×{n}{more} in {} s", (it.last - it.first).max(1)),
+    let seconds = (it.last - it.first).max(1);
+    let count = match (news.count(), news.already) {
+        (1, 0) => String::new(),
+        (n, 0) => format!("   ×{n}{more} in {seconds} s"),
+        (n, _) => format!("   ×{n}{more} more in {seconds} s"),
     };
     let at = format!("{node} {direction}");
     printable_line(&format!("{time}  {who:<40}  {at:<12}  {rule}{count}")).into_owned()
 }
 
-/// Whether there may have been more: only so many of each rule are told at once.
+/// Whether there may have been more: of each rule and source only so many are told at once.
 fn is_sample(it: &Drop) -> bool {
     it.count >= u64::from(DENIALS_AT_ONCE)
 }
 
-fn value(names: &Names, node: &str, it: &Drop) -> Value {
+fn value(names: &Names, node: &str, news: &News) -> Value {
+    let it = &news.drop;
     let time = |seconds: u64| api::schema::utc(i64::try_from(seconds).unwrap_or(i64::MAX));
     let end = |name: Option<String>, address: IpAddr| json!({ "name": name, "address": address });
     let [from, to] = names.ends(it);
@@ -251,7 +327,7 @@ fn value(names: &Names, node: &str, it: &Drop) -> Value {
     json!({
         "first": time(it.first),
         "last": time(it.last),
-        "count": it.count,
+        "count": news.count(),
         "isAtLeast": is_sample(it),
         "source": end(from, it.packet.source),
         "destination": end(to, it.packet.destination),
@@ -286,25 +362,58 @@ mod tests {
             icmp: None,
         };
         let told = Told::default();
-        let mut it = Drop { number: 1, first: 50_592, last: 50_602, count: 14, packet, told };
-        let said = line(&names, "n2", &it);
+        let it = Drop { number: 1, first: 50_592, last: 50_602, count: 14, packet, told };
+        let mut news = News::from(it);
+        let said = line(&names, "n2", &news);
         assert!(said.starts_with("14:03:22  10.0.0.1 → 10.0.0.2:5432 tcp "), "{said}");
         assert!(
             said.ends_with("n2 ingress    policy shop/db, ingress rule 2   ×14 in 10 s"),
             "{said}"
         );
-        it.packet.rule = "e:end:default".to_owned();
-        it.count = 20;
-        assert!(line(&names, "n2", &it).ends_with("end of tier default   ×20+ in 10 s"));
-        it.count = 1;
-        assert!(line(&names, "n2", &it).ends_with("n2 egress     end of tier default"));
-        it.told.decided = Some("end of tier default (policies a, b)".to_owned());
-        it.told.endpoint = Some("shop/n2-k8s-web-eth0".to_owned());
-        let said = line(&names, "n2", &it);
+        news.drop.packet.rule = "e:end:default".to_owned();
+        news.drop.count = 20;
+        assert!(line(&names, "n2", &news).ends_with("end of tier default   ×20+ in 10 s"));
+        news.drop.count = 1;
+        assert!(line(&names, "n2", &news).ends_with("n2 egress     end of tier default"));
+        news.drop.told.decided = Some("end of tier default (policies a, b)".to_owned());
+        news.drop.told.endpoint = Some("shop/n2-k8s-web-eth0".to_owned());
+        let said = line(&names, "n2", &news);
         assert!(said.contains("  shop/n2-k8s-web-eth0 → 10.0.0.2:5432 tcp "), "{said}");
         assert!(said.ends_with("n2 egress     end of tier default (policies a, b)"), "{said}");
-        it.told = Told::default();
-        it.packet.rule = "\u{1b}[31m".to_owned();
-        assert!(!line(&names, "n2", &it).contains('\u{1b}'));
+        news.drop.told = Told::default();
+        news.drop.packet.rule = "\u{1b}[31m".to_owned();
+        assert!(!line(&names, "n2", &news).contains('\u{1b}'));
+    }
+    #[test]
+    fn whoever_follows_is_told_of_each_packet_once() {
+        let packet = Denied {
+            rule: "i:end:default".to_owned(),
+            source: [10, 0, 0, 1].into(),
+            destination: [10, 0, 0, 2].into(),
+            protocol: 17,
+            port: Some(53),
+            icmp: None,
+        };
+        let told = Told::default();
+        let entry = |count, last| Drop {
+            number: count,
+            first: 100,
+            last,
+            count,
+            packet: packet.clone(),
+            told: told.clone(),
+        };
+        let mut said = Said::default();
+        let counts = |news: &[News]| news.iter().map(News::count).collect::<Vec<_>>();
+        let first: Vec<News> = said.hear(entry(1, 100)).into_iter().collect();
+        assert_eq!(counts(&first), [1]);
+        assert!(said.hear(entry(4, 103)).is_none());
+        assert!(said.over(104).is_empty(), "more may come");
+        assert!(said.hear(entry(7, 109)).is_none());
+        assert_eq!(counts(&said.over(111)), [6]);
+        assert!(said.over(112).is_empty(), "it was said");
+        // What was all told at once is not told again.
+        said.hear(entry(5, 108));
+        assert!(said.over(111).is_empty());
     }
 }

@@ -19,6 +19,8 @@ use super::session::Session;
 use super::terminal::Mark;
 use super::{structured, table};
 
+pub(super) use check::grouped;
+
 /// Runs a command of address management; the exit code.
 pub(crate) fn run(session: &Session, ipam: &Ipam) -> Result<u8, Failure> {
     let is_fine = match ipam {

@@ -189,7 +189,7 @@ fn spoken_key(key: &str) -> String {
 }
 
 /// `9871` as `9,871`.
-pub(super) fn grouped(number: usize) -> String {
+pub(in crate::margay) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
