@@ -16,6 +16,7 @@ mod explain_field;
 mod failure;
 mod follow;
 mod get;
+mod help_codes;
 mod history;
 mod ipam;
 mod kept_bytes;
@@ -198,6 +199,10 @@ fn help(terminal: Terminal, words: &[String], parts: &[Part]) -> Result<bool, Fa
         // The steps may stand apart, as in `help field IPPool spec`.
         [field, steps @ ..] if field == "field" => {
             terminal.page(&explain_field::explain(terminal, &steps.join("."))?)?;
+        }
+        [codes] if codes == "codes" => terminal.page(&help_codes::list())?,
+        [code] if code.to_ascii_uppercase().starts_with("MG-") => {
+            terminal.page(&help_codes::explain(code)?)?;
         }
         words => {
             let part = words.first().and_then(|first| complete::part(parts, first));

@@ -4,6 +4,7 @@
 //! programs this kernel.
 
 pub mod bounded;
+pub mod codes;
 pub mod drops;
 pub mod events;
 pub mod fault;

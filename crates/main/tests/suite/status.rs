@@ -1,6 +1,9 @@
 //! What a node says about itself: status, sandboxes, events, health and metrics. A lab of one node
 //! is the node; everything is asked as its user would.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::{Value, json};
 use store::{Op, Store, Txn, sqlite};
 
@@ -342,4 +345,47 @@ fn without_an_agent_the_answer_says_how_to_start_one() {
     for words in ["status", "sandboxes", "events", "node status"] {
         place.margay(&format!("{words} --help")).ok().says(&["Examples:", "--run-dir"]);
     }
+}
+
+/// Every code that any part of the program knows, as its sources have it.
+fn codes_in(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            codes_in(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with("codes.rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let quoted = text.split("\"MG-").skip(1).filter_map(|rest| rest.split_once('"'));
+            let quoted = quoted.filter(|(code, _)| !code.is_empty());
+            found.extend(quoted.map(|(code, _)| format!("MG-{code}")));
+        }
+    }
+}
+
+#[test]
+fn every_code_has_a_meaning_and_every_meaning_a_code() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut used = BTreeSet::new();
+    for ring in ["core", "edge", "app"] {
+        for entry in std::fs::read_dir(crates.join(ring)).unwrap() {
+            let sources = entry.unwrap().path().join("src");
+            if sources.is_dir() {
+                codes_in(&sources, &mut used);
+            }
+        }
+    }
+    let known: BTreeSet<String> = host::codes::CODES.iter().map(|it| it.code.to_owned()).collect();
+    assert_eq!(used, known);
+    assert_eq!(known.len(), host::codes::CODES.len(), "no code has two meanings");
+
+    let place = Place::embedded();
+    let listed = place.margay("help codes").ok();
+    assert_eq!(listed.out.lines().count(), known.len());
+    let said = place.margay("help mg-filter-003").ok();
+    said.says(&[
+        "MG-FILTER-003: another program keeps changing our packet filter\nwhy:  ",
+        "help: ",
+    ]);
+    place.margay("help MG-FILTER-03").refused(&["did you mean MG-FILTER-003?"]);
+    place.margay("explain MG-FILTER-003").refused(&["margay help MG-FILTER-003"]);
 }

@@ -223,13 +223,14 @@ pub(crate) enum Verb {
         #[command(flatten)]
         format: Format,
     },
-    /// Explain commands, and fields of resources
+    /// Explain commands, fields of resources, and codes of findings
     #[command(
         after_help = "Examples:\n  margay help field HostEndpoint.spec.expectedIPs\n  margay help field np.spec\n  \
-        margay help apply"
+        margay help apply\n  margay help MG-FILTER-003      what a code of margay status means\n  \
+        margay help codes"
     )]
     Help {
-        /// A command, or `field KIND.path`
+        /// A command, `field KIND.path`, `codes`, or a code
         #[arg(add = ArgValueCompleter::new(complete::help_words))]
         words: Vec<String>,
     },

@@ -249,7 +249,7 @@ pub(crate) fn formats(current: &OsStr) -> Vec<CompletionCandidate> {
     beginning_with(current, ["ps", "wide", "yaml", "json"].into_iter().chain(with_values))
 }
 
-/// Commands, and behind `help field` the paths of fields.
+/// Commands and codes, and behind `help field` the paths of fields.
 pub(crate) fn help_words(current: &OsStr) -> Vec<CompletionCandidate> {
     let line = line();
     if line.iter().rev().nth(1).is_some_and(|word| word == "field") {
@@ -258,7 +258,9 @@ pub(crate) fn help_words(current: &OsStr) -> Vec<CompletionCandidate> {
     let whole = Arguments::command();
     let verbs = whole.get_subcommands().filter(|verb| !verb.is_hide_set());
     let verbs = verbs.map(|verb| verb.get_name().to_owned());
-    beginning_with(current, verbs.chain(["field".to_owned()]))
+    let codes = host::codes::CODES.iter().map(|it| it.code);
+    let rest = ["field", "codes"].into_iter().chain(codes).map(str::to_owned);
+    beginning_with(current, verbs.chain(rest))
 }
 
 /// The numbers of writes that can be taken back, the newest first, each with its command.

@@ -19,6 +19,12 @@ pub(crate) fn describe(words: &[String]) -> Failure {
 
 /// `explain`: fields are explained by help.
 pub(crate) fn explain(words: &[String]) -> Failure {
+    if let [code] = words
+        && host::codes::find(code).is_some()
+    {
+        return Failure::new(format!("{code} is a code, not an end of traffic"))
+            .help(format!("margay help {code}"));
+    }
     Failure::new("explain wants to know where traffic comes from and where it goes, or a policy")
         .help(format!(
             "fields are explained by margay help field {}",
