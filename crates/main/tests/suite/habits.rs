@@ -245,3 +245,19 @@ fn an_edit_that_was_overtaken_can_be_written_all_the_same() {
     assert_eq!(place.json("get ippool p")["spec"]["disabled"], true);
     assert_eq!(n_drafts(&place), 0);
 }
+
+#[test]
+fn all_mistakes_of_a_list_are_named_at_once() {
+    let place = Place::embedded();
+    let policy = "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\n\
+                  metadata: {name: x}\nspec:\n  ingress:\n  - action: Allow\n    \
+                  protocol: TCP\n    \
+                  destination: {ports: [99999, \"70-80\", 80, \"90:70\", \"9-8\"]}\n";
+    let refused = place.give("apply", policy).code(2);
+    refused.complains(&[
+        "destination.ports[0]: expected a port from 0 to 65535",
+        "destination.ports[1]: \"70-80\" is no range of ports; did you mean \"70:80\"?",
+        "destination.ports[3]: \"90:70\" is not a port",
+        "destination.ports[4]: \"9-8\" is no range of ports: one goes up, such as \"8:9\"",
+    ]);
+}

@@ -26,6 +26,12 @@ pub(crate) struct Input {
     files: Vec<Documents>,
 }
 
+/// Whether a field is another one, or inside it.
+fn is_within(field: &str, other: &str) -> bool {
+    let rest = field.strip_prefix(other);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
 impl Input {
     /// Reads files, or says everything that is wrong with them.
     pub(crate) fn read(files: &Files) -> Result<Self, Failure> {
@@ -98,9 +104,9 @@ impl Input {
         let broken: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
         // What could not be read is missing now; that it is missing is no second problem.
         let is_new = |problem: &Problem| {
-            !broken
-                .iter()
-                .any(|path| problem.path.starts_with(path) || path.starts_with(&problem.path))
+            let is_part =
+                |it: &String| is_within(&problem.path, it) || is_within(it, &problem.path);
+            !broken.iter().any(is_part)
         };
         problems.extend(model::validate::validate(kind, &object).into_iter().filter(is_new));
         let from = (self.files.len() - 1, origin);

@@ -188,7 +188,9 @@ impl Reader {
         let owner = Owner { depth: owner.depth + 1, ..owner };
         let read = items.into_iter().enumerate().filter_map(|(index, value)| {
             let value = if value.is_null() { zero(*item) } else { value };
-            self.within(index, |reader| reader.value(*item, value, owner))
+            let read = self.within(index, |reader| reader.value(*item, value, owner));
+            // What somebody is told of the items behind it goes by the places that he sees.
+            read.or_else(|| (self.mode == Mode::User).then(|| zero(*item)))
         });
         Some(Value::Array(read.collect()))
     }

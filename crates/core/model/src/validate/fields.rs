@@ -105,6 +105,7 @@ impl Search {
             (text.parse(), tags::broken("portName", subject.value))
         {
             let name = Subject { go_name: Path::of("PortName"), ..*subject };
+            let message = range_meant(text).unwrap_or(message);
             self.fault(&name, "portName", message);
         }
     }
@@ -119,6 +120,16 @@ impl Search {
         };
         self.problems.push(Problem::invalid(subject.path.to_string(), message, calico));
     }
+}
+
+/// What to say to somebody who writes a range as other programs do.
+fn range_meant(text: &str) -> Option<String> {
+    let (first, last) = text.split_once('-')?;
+    let (low, high) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+    Some(match low <= high {
+        true => format!("\"{text}\" is no range of ports; did you mean \"{low}:{high}\"?"),
+        false => format!("\"{text}\" is no range of ports: one goes up, such as \"{high}:{low}\""),
+    })
 }
 
 /// Whether the tags have nothing to ask of a value that is not there. Most values are not.

@@ -67,9 +67,9 @@ fn all_faults_are_found_and_the_rest_is_read() {
         "source": {"nets": ["a", {}], "wait": "5"}, "since": "yesterday"}));
     assert_eq!(
         value,
-        r#"{"action":"","order":2,"source":{"nets":["a"]}}"#.replace(
-            r#""order":2,"source":{"nets":["a"]}"#,
-            r#""source":{"nets":["a"]},"order":2"#,
+        r#"{"action":"","order":2,"source":{"nets":["a",""]}}"#.replace(
+            r#""order":2,"source":{"nets":["a",""]}"#,
+            r#""source":{"nets":["a",""]},"order":2"#,
         )
     );
     let expected = [
