@@ -53,9 +53,7 @@ fn a_wait_that_runs_out_names_the_nodes_and_why() {
     let late = late.complains(&["\n  n2: behind at revision 1\n", "\n  n3: never told"]);
     late.complains(&[&format!(": 1/2 at revision {revision}\n")]);
     let refused = BTreeMap::from([(KEY.to_owned(), "too many ports".to_owned())]);
-    Realised { revision: revision + 9, refused, ..Realised::default() }
-        .publish(&place.store(), "n2")
-        .unwrap();
+    Realised { revision, refused, ..Realised::default() }.publish(&place.store(), "n2").unwrap();
     let refused = place.margay("wait policy web -n shop --timeout 0s").code(1);
     refused.complains(&["\n  n2: refused NetworkPolicy shop/web: too many ports\n"]);
     let answer = place.margay("wait --timeout 0 -o json").code(1);
@@ -79,13 +77,44 @@ fn a_wait_for_nothing_or_for_what_nobody_tells_of_is_no_wait() {
     place.margay("wait --for=ready np/web").refused(&["ready", "realised"]);
     place.margay("wait --timeout soon").refused(&["soon", "500ms, 5s or 2m"]);
     tell(&place, "n2", 1_000_000);
-    place.margay("wait").code(0).says(&["✓ NetworkPolicy shop/web is realised on 2/2 "]);
     tell(&place, "n1", 1_000_000);
+    place.margay("wait").code(0).says(&["✓ NetworkPolicy shop/web is realised on 2/2 "]);
     place.give("apply --no-wait", &policy("shop", "other", 1)).ok();
     place
         .margay("wait networkpolicies")
         .code(0)
         .says(&["✓ 2 networkpolicies are realised on 2/2 "]);
+}
+
+#[test]
+fn a_wait_for_all_waits_for_removals_and_a_policy_may_be_global() {
+    let place = Place::embedded();
+    let revision = cluster(&place);
+    tell(&place, "n2", revision);
+    place.margay("wait").code(0);
+    // n1 has heard of a removal, n2 has not.
+    place.margay("delete np web -n shop --yes").ok();
+    tell(&place, "n1", revision + 1);
+    let late = place.margay("wait --timeout 50ms").code(1);
+    late.complains(&[
+        "all policies are not realised",
+        &format!("n2: behind at revision {revision}"),
+    ]);
+    tell(&place, "n2", revision + 1);
+    place.margay("wait").code(0).says(&["✓ all policies are realised on 2/2 nodes"]);
+
+    let global = "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\n\
+                  metadata: {name: closed}\nspec: {selector: all()}\n";
+    place.give("apply --no-wait", global).ok();
+    let late = place.margay("wait policy/closed --timeout 50ms").code(1);
+    late.complains(&["GlobalNetworkPolicy closed is not realised"]);
+    place.margay("wait policy/nobody").refused(&["NetworkPolicy default/nobody does not exist"]);
+    let hint = "note: 1 more policy is global: margay get gnp -o wide";
+    place.margay("get policy -A -o wide").code(0).complains(&[hint]);
+    let theirs = place.margay("calicoctl get policy -A -o wide").ok();
+    assert!(!theirs.err.contains("global"), "{theirs:?}");
+    let undone = place.margay("undo").ok();
+    undone.says(&["taken back: GlobalNetworkPolicy closed   (realised on 0/2 nodes after "]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::realised::Reached;
 use super::selection::Selection;
 use super::session::{Session, kind_of, name_of, spoken};
 use super::terminal::{Mark, Terminal, printable, printable_line};
+use super::wait::is_any_policy;
 use crate::columns::{self, Column};
 use crate::output::{self, Format, Headings, ListWriter, Shown};
 
@@ -60,9 +61,30 @@ fn show(session: &Session, get: &Get) -> Result<bool, Failure> {
     say_if_absent(session, &format)?;
     let asked = Asked { kind, namespace, selection };
     match &format {
-        Format::Table(headings) => show_table(session, &asked, headings),
+        Format::Table(headings) => {
+            let is_fine = show_table(session, &asked, headings)?;
+            if is_any_policy(typed) {
+                say_of_global(session)?;
+            }
+            Ok(is_fine)
+        }
         _ => stream(session, get, &asked, &format),
     }
+}
+
+/// Who asks for policies may mean those of all namespaces too.
+fn say_of_global(session: &Session) -> Result<(), Failure> {
+    let mut n = 0;
+    let listed = session.resources.each_part(Kind::GlobalNetworkPolicy, None, Some(&[]), |_| {
+        n += 1;
+        ControlFlow::Continue(())
+    });
+    listed.map_err(Failure::from)?;
+    if n > 0 {
+        let are = if n == 1 { "policy is" } else { "policies are" };
+        complain(&format!("note: {n} more {are} global: margay get gnp -o wide"))?;
+    }
+    Ok(())
 }
 
 /// An empty table has two meanings; the other one is that nothing was ever written.

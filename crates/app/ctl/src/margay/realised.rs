@@ -37,6 +37,12 @@ impl Reached {
         self.told().next().is_some()
     }
 
+    /// The newest revision of policy that a node has told of. It may be that of a removal, which
+    /// no object has.
+    pub(crate) fn newest(&self) -> Option<i64> {
+        self.told().map(|(_, it)| it.revision).max()
+    }
+
     /// How many of the nodes that tell have an object, for a table.
     pub(crate) fn cell(&self, kind: Kind, object: &Value) -> String {
         let revision = object["metadata"]["resourceVersion"].as_str();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::Instant;
 
 use api::Kind;
 use serde_json::json;
@@ -14,7 +15,7 @@ use super::history::{self, Change, Entry, History, Kept, take_back};
 use super::recorder::Recorded;
 use super::session::{Session, with_surroundings};
 use super::terminal::{Mark, Terminal};
-use super::{structured, table};
+use super::{realised, structured, table};
 
 /// What to do about a write to another datastore.
 const ELSEWHERE: &str = "choose its datastore with --store or --config";
@@ -87,6 +88,7 @@ fn take_back_here(
 ) -> Result<bool, Failure> {
     session.recorder.expect_undo(number, entry, restored.len());
     let taken_back = take_back::take_back(&session.resources, number, entry, &restored);
+    let (began, realisable) = (Instant::now(), session.recorder.realisable());
     let (recorded, changes) = session.recorder.finish(taken_back.is_ok());
     let cleared = match taken_back {
         Ok(cleared) => cleared,
@@ -104,7 +106,9 @@ fn take_back_here(
     let listed = if n <= 3 { names.join(", ") } else { format!("{n} objects") };
     let redo = recorded.line(&session.history).replacen("undo: ", "redo: ", 1);
     let notes: String = notes.map(|note| format!("note: {note}\n")).collect();
-    let answer = format!("{mark} write {number} taken back: {listed}\n{notes}{redo}");
+    let realised = realised::soon(session, &realisable, began);
+    let realised = realised.map_or(String::new(), |it| format!("   ({it})"));
+    let answer = format!("{mark} write {number} taken back: {listed}{realised}\n{notes}{redo}");
     io::stdout().lock().write_all(answer.as_bytes()).map_err(|error| {
         Failure::from(error).after_the_write(&format!("write {number} taken back")).undo(&redo)
     })?;

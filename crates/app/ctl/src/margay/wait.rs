@@ -21,6 +21,8 @@ use super::terminal::{Mark, printable_line};
 
 /// A time longer than the clock can hold is this long.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
+/// Stands for what was removed, among the keys of objects.
+const REMOVED: &str = "";
 /// After so long a person is told what is waited for.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -219,45 +221,83 @@ impl Wanted {
 fn wanted(session: &Session, arguments: &WaitArguments) -> Result<Wanted, Failure> {
     let namespace = arguments.namespace.as_deref();
     let all = |kinds: &[Kind], what: String| {
-        let revisions = all_of(session, kinds, namespace)?;
+        let mut revisions = all_of(session, kinds, namespace)?;
+        // What was removed has no revision any more, but the first node to hear of it has told.
+        let newest = Reached::now(session)?.newest();
         let only = revisions.first_key_value().filter(|_| revisions.len() == 1);
         let what = match (only.and_then(|(key, _)| Name::at_key(key)), revisions.len()) {
             (Some(only), _) => spoken(&only),
+            (None, 0) if newest.is_some() => format!("all {what}"),
             (None, 0) => what,
             (None, n) => format!("{n} {what}"),
         };
-        Ok(Wanted { what, is_one: revisions.len() == 1, revisions })
+        let is_one = revisions.len() == 1;
+        revisions.extend(newest.map(|newest| (REMOVED.to_owned(), newest)));
+        Ok(Wanted { what, is_one, revisions })
     };
     let (first, rest) = match arguments.objects.split_first() {
         None => {
-            let kinds = [Kind::NetworkPolicy, Kind::GlobalNetworkPolicy];
-            return all(&kinds, "policies".to_owned());
+            return all(&POLICIES, "policies".to_owned());
         }
         Some(split) => split,
     };
+    if is_any_policy(first) && rest.is_empty() {
+        return all(&POLICIES, "policies".to_owned());
+    }
     if !first.contains('/') && rest.is_empty() {
         let kind = told_of(kind_of(first)?)?;
         return all(&[kind], kind.plural().to_owned());
     }
     let mut kind = None;
     let mut names = Vec::new();
-    for word in &arguments.objects {
-        match (word.split_once('/'), kind) {
-            // Behind a kind of its own, `shop/db` is a policy in a namespace.
-            (_, Some(kind)) => names.push(named(kind, namespace, word)),
-            (Some((kind, name)), None) => {
-                names.push(named(told_of(kind_of(kind)?)?, namespace, name))
-            }
-            (None, None) => kind = Some(told_of(kind_of(word)?)?),
-        }
-    }
     let mut revisions = BTreeMap::new();
-    for name in &names {
-        let stored = session.resources.get(name).map_err(Failure::from)?;
-        revisions.insert(name.key(), stored.revision);
+    for word in &arguments.objects {
+        let (typed, name) = match (word.split_once('/'), kind) {
+            // Behind a kind of its own, `shop/db` is a policy in a namespace.
+            (_, Some(kind)) => (kind, word.as_str()),
+            (Some((kind, name)), None) => (kind, name),
+            (None, None) => {
+                kind = Some(word.as_str());
+                continue;
+            }
+        };
+        for (name, revision) in found(session, typed, namespace, name)? {
+            revisions.insert(name.key(), revision);
+            names.push(name);
+        }
     }
     let what: Vec<String> = names.iter().map(spoken).collect();
     Ok(Wanted { what: what.join(", "), is_one: names.len() == 1, revisions })
+}
+
+/// Kinds that people mean by a policy.
+const POLICIES: [Kind; 2] = [Kind::NetworkPolicy, Kind::GlobalNetworkPolicy];
+
+/// Whether a policy is meant, be it of a namespace or of all.
+pub(super) fn is_any_policy(typed: &str) -> bool {
+    ["policy", "policies"].iter().any(|it| typed.eq_ignore_ascii_case(it))
+}
+
+/// The objects of a name with their revisions: of a policy also the global one.
+fn found(
+    session: &Session,
+    typed: &str,
+    namespace: Option<&str>,
+    word: &str,
+) -> Result<Vec<(Name, i64)>, Failure> {
+    let name = named(told_of(kind_of(typed)?)?, namespace, word);
+    let stored = session.resources.get(&name).map(|stored| (name, stored.revision));
+    let is_global = is_any_policy(typed) && namespace.is_none() && !word.contains('/');
+    let global = is_global.then(|| name_of(Kind::GlobalNetworkPolicy, None, word));
+    let global = global.and_then(|name| {
+        let stored = session.resources.get(&name).ok()?;
+        Some((name, stored.revision))
+    });
+    match (stored, global) {
+        (Ok(stored), global) => Ok([stored].into_iter().chain(global).collect()),
+        (Err(_), Some(global)) => Ok(vec![global]),
+        (Err(error), None) => Err(Failure::from(error)),
+    }
 }
 
 fn named(kind: Kind, namespace: Option<&str>, typed: &str) -> Name {
