@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use host::protocol::{self, Inquiry};
 use host::report;
+use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 use crate::lab::{Lab, flag};
@@ -193,8 +194,17 @@ pub(crate) fn explain_silence(lab: &Lab, node: &str, failure: Failure) -> Failur
 
 /// Asks the agent of a node how it is.
 pub(crate) fn ask(lab: &Lab, node: &str) -> io::Result<report::Status> {
+    inquire(lab, node, &Inquiry::Status)
+}
+
+/// Asks the agent of a node something.
+pub(crate) fn inquire<T: DeserializeOwned>(
+    lab: &Lab,
+    node: &str,
+    inquiry: &Inquiry,
+) -> io::Result<T> {
     let socket = lab.place.node(node, "run").join("agent.sock");
-    let asked = protocol::inquire(&socket, &Inquiry::Status, ANSWER_WAIT);
+    let asked = protocol::inquire(&socket, inquiry, ANSWER_WAIT);
     asked.map_err(|error| match is_timeout(&error) {
         true => io::Error::other(format!("no answer within {} s", ANSWER_WAIT.as_secs())),
         false => error,

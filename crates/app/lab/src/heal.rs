@@ -64,19 +64,18 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
     }
     let step = screen.step("pairs");
     let matrix = Matrix::settle(&lab, SETTLE_WAIT, |matrix| {
-        let (fine, all) = matrix.pairs();
-        let limit = SETTLE_WAIT.as_secs();
-        step.progress(&format!("{fine}/{all} answer, waiting up to {limit} s for the rest"));
+        let (said, limit) = (matrix.pairs().said(), SETTLE_WAIT.as_secs());
+        step.progress(&format!("{said}, waiting up to {limit} s for the rest"));
     })?;
     step.clear()?;
-    let (fine, all) = matrix.pairs();
+    let pairs = matrix.pairs();
     screen.answer(&json!({
         "lab": place.name,
         "steps": healing.steps,
-        "pairs": {"answering": fine, "all": all},
+        "pairs": pairs.json(),
     }))?;
     let mark = screen.mark(matrix.outcome());
-    screen.say(&format!("{mark} {fine}/{all} pairs answer\n{}", matrix.problems(screen)))?;
+    screen.say(&format!("{mark} {}\n{}", pairs.said(), matrix.problems(screen)))?;
     Ok(healing.outcome.max(matrix.outcome()))
 }
 

@@ -12,6 +12,7 @@ mod arguments;
 mod cni;
 mod complete;
 mod datastore;
+mod denials;
 mod down;
 mod exec;
 mod failure;

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
 use crate::Outcome;
 use crate::arguments::Test;
+use crate::denials::Denials;
 use crate::failure::Failure;
 use crate::lab::Lab;
 use crate::parallel;
@@ -35,6 +36,39 @@ pub(crate) struct Check {
     pub(crate) from: String,
     pub(crate) question: Question,
     pub(crate) answer: Answer,
+    /// What denied it, in words: what policy forbids is no failure.
+    pub(crate) denied: Option<String>,
+}
+
+/// How many pairs of pods there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pairs {
+    /// Those that answer both ways in every manner.
+    pub(crate) fine: usize,
+    /// Those that do but for what policy denies.
+    pub(crate) denied: usize,
+    pub(crate) all: usize,
+}
+
+impl Pairs {
+    /// `3/15 pairs answer, 12 are denied by policy`.
+    pub(crate) fn said(self) -> String {
+        let Self { fine, denied, all } = self;
+        match denied {
+            0 => format!("{fine}/{all} pairs answer"),
+            1 => format!("{fine}/{all} pairs answer, 1 is denied by policy"),
+            _ => format!("{fine}/{all} pairs answer, {denied} are denied by policy"),
+        }
+    }
+
+    /// How many neither answer nor are denied.
+    pub(crate) fn failed(self) -> usize {
+        self.all.saturating_sub(self.fine + self.denied)
+    }
+
+    pub(crate) fn json(self) -> Value {
+        json!({"answering": self.fine, "denied": self.denied, "all": self.all})
+    }
 }
 
 /// The answers to all questions of a test.
@@ -75,6 +109,7 @@ impl Matrix {
         patience: Duration,
         is_asked: impl Fn(&Pod, &Pod) -> bool + Sync,
     ) -> Result<Self, Failure> {
+        let began = SystemTime::now();
         let pods = lab.state.pods.clone();
         let ask = |from: &Pod| -> Result<Vec<Check>, Failure> {
             let questions: Vec<Question> = pods
@@ -83,7 +118,10 @@ impl Matrix {
                 .flat_map(questions)
                 .collect();
             let answers = lab.netns(&from.name)?.enter(|| probe::ask(&questions, patience))?;
-            let check = |(question, answer)| Check { from: from.name.clone(), question, answer };
+            let check = |(question, answer)| {
+                let from = from.name.clone();
+                Check { from, question, answer, denied: None }
+            };
             Ok(questions.into_iter().zip(answers).map(check).collect())
         };
         let what = format!("waiting for the answers of {}", count(pods.len(), "pod"));
@@ -92,7 +130,11 @@ impl Matrix {
         let limit = patience.saturating_mul(u32::try_from(n_rounds).unwrap_or(u32::MAX));
         let asked = patiently(&what, limit, || parallel::each(&pods, N_WORKERS, ask));
         let checks: Result<Vec<Vec<Check>>, Failure> = asked.into_iter().collect();
-        Ok(Self { pods, checks: checks?.into_iter().flatten().collect() })
+        let mut matrix = Self { pods, checks: checks?.into_iter().flatten().collect() };
+        if matrix.failed().next().is_some() {
+            matrix.blame_policy(&Denials::read(lab, began));
+        }
+        Ok(matrix)
     }
 
     /// The same until everything answers, or the time is up: what one node writes, others learn
@@ -119,18 +161,32 @@ impl Matrix {
     }
 
     fn failed(&self) -> impl Iterator<Item = &Check> {
-        self.checks.iter().filter(|check| check.answer.is_err())
+        self.checks.iter().filter(|check| check.answer.is_err() && check.denied.is_none())
     }
 
-    /// Pairs that answer both ways in every manner, and all pairs.
-    pub(crate) fn pairs(&self) -> (usize, usize) {
+    /// Notes what was denied by policy.
+    fn blame_policy(&mut self, denials: &Denials) {
+        let addresses_of = |name: &str| {
+            let pod = self.pods.iter().find(|pod| pod.name == name);
+            pod.map_or_else(Vec::new, |pod| pod.addresses.clone())
+        };
+        for check in self.checks.iter_mut().filter(|check| check.answer.is_err()) {
+            check.denied = denials.of(&addresses_of(&check.from), &check.question);
+        }
+    }
+
+    /// How many pairs answer.
+    pub(crate) fn pairs(&self) -> Pairs {
         let pair = |check: &Check| {
             let (a, b) = check.ends();
             if a < b { (a, b) } else { (b, a) }
         };
         let all: BTreeSet<_> = self.checks.iter().map(pair).collect();
         let failed: BTreeSet<_> = self.failed().map(pair).collect();
-        (all.len() - failed.len(), all.len())
+        let is_denied = |check: &&Check| check.denied.is_some();
+        let denied: BTreeSet<_> = self.checks.iter().filter(is_denied).map(pair).collect();
+        let denied = denied.difference(&failed).count();
+        Pairs { fine: all.len() - failed.len() - denied, denied, all: all.len() }
     }
 
     pub(crate) fn outcome(&self) -> Outcome {
@@ -153,12 +209,12 @@ impl Matrix {
 
     /// The whole answer for people.
     fn text(&self, screen: Screen, took: Duration) -> String {
-        let (fine, all) = self.pairs();
+        let pairs = self.pairs();
         let mark = screen.mark(self.outcome());
         let manners = self.manners();
-        let mut text = match all {
+        let mut text = match pairs.all {
             0 => format!("{mark} nothing to test: there are fewer than two pods\n"),
-            _ => format!("{mark} {fine}/{all} pairs answer ({manners}), {}\n", seconds(took)),
+            _ => format!("{mark} {} ({manners}), {}\n", pairs.said(), seconds(took)),
         };
         text += &self.grid(screen);
         text += &self.problems(screen);
@@ -197,11 +253,12 @@ impl Matrix {
         names: &'a [String],
         group: impl Fn(&'a str) -> &'a str,
     ) -> String {
-        let mut counts: BTreeMap<(&str, &str), (usize, usize)> = BTreeMap::new();
+        let mut counts: BTreeMap<(&str, &str), (usize, usize, usize)> = BTreeMap::new();
         for check in &self.checks {
             let key = (group(&check.from), group(&check.question.pod));
-            let (fine, all) = counts.entry(key).or_default();
+            let (fine, denied, all) = counts.entry(key).or_default();
             *all += 1;
+            *denied += usize::from(check.denied.is_some());
             *fine += usize::from(check.answer.is_ok());
         }
         let mut headings = vec!["FROM \\ TO"];
@@ -209,8 +266,9 @@ impl Matrix {
         let rows = names.iter().map(|from| {
             let cells = names.iter().map(|to| match counts.get(&(from.as_str(), to.as_str())) {
                 None => "·".to_owned(),
-                Some((fine, all)) if fine == all => "ok".to_owned(),
-                Some((fine, all)) => format!("{fine}/{all}"),
+                Some((fine, _, all)) if fine == all => "ok".to_owned(),
+                Some((_, denied, all)) if denied == all => "denied".to_owned(),
+                Some((fine, _, all)) => format!("{fine}/{all}"),
             });
             std::iter::once(from.clone()).chain(cells).collect()
         });
@@ -242,6 +300,31 @@ impl Matrix {
         if by_way.len() > LISTED_MAX {
             let _ = writeln!(text, "… and {} more (-o json has all)", by_way.len() - LISTED_MAX);
         }
+        text + &self.denials()
+    }
+
+    /// What policy denies, a line for each that does.
+    fn denials(&self) -> String {
+        let mut by_policy: BTreeMap<&str, BTreeMap<(String, String), Vec<&Check>>> =
+            BTreeMap::new();
+        for check in &self.checks {
+            if let Some(policy) = &check.denied {
+                by_policy.entry(policy).or_default().entry(check.ends()).or_default().push(check);
+            }
+        }
+        let mut text = String::new();
+        for (policy, ways) in by_policy {
+            let Some(((from, to), checks)) = ways.first_key_value() else { continue };
+            let mut manners: Vec<&str> =
+                checks.iter().map(|check| check.question.protocol.name()).collect();
+            manners.dedup();
+            let _ = writeln!(
+                text,
+                "  denied by {policy}: {}, such as {from} → {to} ({})",
+                count(ways.len(), "way"),
+                manners.join(", ")
+            );
+        }
         text
     }
 
@@ -259,12 +342,14 @@ impl Matrix {
                 Ok(time) => value["microseconds"] = json!(u64::try_from(time.as_micros()).ok()),
                 Err(why) => value["problem"] = json!(why),
             }
+            if let Some(policy) = &check.denied {
+                value["deniedBy"] = json!(policy);
+            }
             value
         });
-        let (fine, all) = self.pairs();
         json!({
             "lab": lab.place.name,
-            "pairs": {"answering": fine, "all": all},
+            "pairs": self.pairs().json(),
             "checks": checks.collect::<Vec<_>>(),
         })
     }

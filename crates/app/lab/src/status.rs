@@ -72,13 +72,13 @@ pub(crate) fn run(place: &Place, format: Format) -> Result<Outcome, Failure> {
     problems.extend(patiently(&what, limit, || reported(&lab, &nodes)));
     let purposely = Purposely::look(&lab);
     problems.extend(purposely.problems(&lab));
-    let (fine, all) = matrix.pairs();
-    if fine < all {
+    let pairs = matrix.pairs();
+    if pairs.failed() > 0 {
         problems.push(Problem {
             code: None,
             outcome: Outcome::Broken,
             subject: "pairs".to_owned(),
-            what: format!("{} of {all} pairs do not answer", all - fine),
+            what: format!("{} of {} pairs do not answer", pairs.failed(), pairs.all),
             fix: None,
         });
     }
@@ -262,7 +262,6 @@ impl Found<'_> {
                 "fix": problem.fix.as_deref().unwrap_or_default(),
             })
         });
-        let (fine, all) = self.matrix.pairs();
         let broken = self.purposely.broken.iter().map(|fault| fault.json());
         let over = self.purposely.over.iter().map(|(fault, _)| fault.json());
         json!({
@@ -274,7 +273,7 @@ impl Found<'_> {
             "ipv6": state.ipv6,
             "nodes": nodes.collect::<Vec<_>>(),
             "pods": state.pods,
-            "pairs": {"answering": fine, "all": all},
+            "pairs": self.matrix.pairs().json(),
             "brokenOnPurpose": broken.collect::<Vec<_>>(),
             "putRight": over.collect::<Vec<_>>(),
             "findings": findings.collect::<Vec<_>>(),
@@ -287,13 +286,14 @@ impl Found<'_> {
 
     fn text(&self, screen: Screen) -> String {
         let state = &self.lab.state;
-        let (fine, all) = self.matrix.pairs();
+        let pairs = self.matrix.pairs();
         let mut text = format!(
-            "{} lab {:?}: {}, {}, {fine}/{all} pairs answer, up since {}\n",
+            "{} lab {:?}: {}, {}, {}, up since {}\n",
             screen.mark(self.worst()),
             self.lab.place.name,
             count(state.nodes.len(), "node"),
             count(state.pods.len(), "pod"),
+            pairs.said(),
             age(seconds_since(state.since)),
         );
         for problem in &self.problems {
@@ -307,7 +307,7 @@ impl Found<'_> {
                 writeln!(text, "{mark} {}: {}, {how}", fault.target, faults::name(fault.scenario));
         }
         text += &self.fixes();
-        if fine < all {
+        if pairs.fine < pairs.all {
             let _ = writeln!(text, "see: margay lab test{}", flag(&self.lab.place.name));
         }
         let rows: Vec<Vec<String>> = self.nodes.iter().map(|status| row(state, status)).collect();

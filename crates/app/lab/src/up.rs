@@ -14,7 +14,7 @@ use crate::down;
 use crate::failure::Failure;
 use crate::faults;
 use crate::lab::{Lab, flag};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, Pairs};
 use crate::parallel;
 use crate::ping;
 use crate::place::Place;
@@ -224,11 +224,11 @@ fn make_pods(lab: &Lab, n_each: usize, screen: Screen) -> Result<Vec<Pod>, Failu
 fn settle(lab: &Lab, screen: Screen) -> Result<Matrix, Failure> {
     let step = screen.step("pairs");
     let matrix = Matrix::settle(lab, SETTLE_WAIT, |matrix| {
-        let (fine, all) = matrix.pairs();
+        let Pairs { fine, all, .. } = matrix.pairs();
         let limit = SETTLE_WAIT.as_secs();
         step.progress(&format!("{fine}/{all} answer, waiting up to {limit} s for the rest"));
     })?;
-    let (fine, all) = matrix.pairs();
+    let Pairs { fine, all, .. } = matrix.pairs();
     let detail = format!("answer ({})", matrix.manners());
     if all > 0 {
         step.done(matrix.outcome(), &format!("{fine}/{all} pairs"), &detail)?;

@@ -64,6 +64,14 @@ pub struct Denied {
     pub icmp: Option<(u8, u8)>,
 }
 
+impl Denied {
+    /// Whether a rule that somebody wrote denied it, or that none allows it; not what guards
+    /// endpoints whatever policy says.
+    pub fn is_by_policy(&self) -> bool {
+        !matches!(self.rule.split(':').nth(1), Some("guard" | "none") | None)
+    }
+}
+
 /// Which entries somebody wants to hear.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -193,6 +193,15 @@ fn policies_of_a_lab_are_about_its_pods() {
     let denied = labs.lab("exec n2 -- margay explain n1-web n2-db --port 81").code(1);
     denied.says(&["denied at ingress of", "-n2-db by tier default", "in the kernel of n2"]);
     labs.lab("exec n2 -- margay explain n1-db n2-web --port 81").ok();
+    // What policy denies is no failure, and is said to be denied. Of six pairs only the webs are
+    // not about a database.
+    let denied = "1/6 pairs answer, 5 are denied by policy";
+    let by = "denied by end of tier default (policies only-web): 6 ways, such as n1-db → n2-db";
+    labs.lab("test").ok().says(&[denied, by]);
+    labs.lab("test n1-web n2-db").ok().says(&["(ICMP, UDP)"]);
+    labs.lab("status").ok().says(&[denied]);
+    labs.lab("break agent-killed n1").ok();
+    labs.lab("heal").ok().says(&[denied]);
 }
 
 #[test]
