@@ -23,10 +23,12 @@ use std::time::{Duration, Instant};
 use intent::InSync;
 use kernel::nft::{Nft, Table, TableFamily, TableId};
 use kernel::{Netns, Remedy, Result};
+use policy::input::PolicyId;
 use policy::intent::{Dirty, Intent};
 use policy::render::{Refusal, Refused, Renderer, Settings, Surroundings};
 
 use commit::{PATIENT, Setback};
+pub(crate) use isolate::tiers_of;
 use netfilter::Netfilter;
 pub(crate) use partly::Absent;
 
@@ -52,6 +54,8 @@ pub(crate) struct FilterTable<K = Nft> {
     refused: BTreeMap<Refused, String>,
     /// When the kernel last refused something: it is asked again after a while.
     refused_at: Option<Instant>,
+    /// Of endpoints among them, the policy that is to blame.
+    causes: BTreeMap<Refused, PolicyId>,
     /// The generations of the ruleset that our last transactions made.
     own: VecDeque<u32>,
     /// The generation in which our tables are known to be what we made them; none if they were not
@@ -91,6 +95,7 @@ impl<K: Netfilter> FilterTable<K> {
             settings,
             installed: None,
             refused: BTreeMap::new(),
+            causes: BTreeMap::new(),
             refused_at: None,
             own: VecDeque::new(),
             vouched: None,
@@ -144,6 +149,11 @@ impl<K: Netfilter> FilterTable<K> {
     /// What could not be carried out, and stands as before.
     pub(crate) fn refused(&self) -> &BTreeMap<Refused, String> {
         &self.refused
+    }
+
+    /// The policies that are to blame for endpoints that are refused, where that is known.
+    pub(crate) fn causes(&self) -> &BTreeMap<Refused, PolicyId> {
+        &self.causes
     }
 
     /// Whether tables that somebody else had changed or removed were put right since the last time.
@@ -216,6 +226,7 @@ impl<K: Netfilter> FilterTable<K> {
     fn install(&mut self, wanted: Wanted<'_>) -> Result<()> {
         let mut renderer = Renderer::new(self.settings.clone());
         self.refused.clear();
+        self.causes.clear();
         let _turn = turn();
         let present = self.ask(K::tables)?;
         let mut change = renderer.replace(wanted.intent, wanted.around, &present);
@@ -265,6 +276,7 @@ impl<K: Netfilter> FilterTable<K> {
     fn settled(&mut self, dirty: &Dirty, limits: Vec<Refusal>) {
         for object in objects(dirty).chain([Refused::Surroundings]) {
             self.refused.remove(&object);
+            self.causes.remove(&object);
         }
         for Refusal { object, limit } in limits {
             self.refused.insert(object, limit.to_string());

@@ -1,10 +1,14 @@
 //! Contradictions and troubles that the agent sees, each with a stable code, its cause in the
 //! user's words and a remedy that can be pasted.
 
+use std::collections::BTreeMap;
+
 use intent::{
     Contradiction, Dispute, Hop, Impostor, Inputs, LocalEndpoint, Obstacle, Twin, Unroutable,
 };
 use net::Cidr;
+use policy::input::PolicyId;
+use policy::render::Refused;
 use serde::{Deserialize, Serialize};
 
 /// How bad it is.
@@ -152,6 +156,29 @@ impl Finding {
         let problem = format!("{object}: {why}; what was in force before stays");
         let fix = "margay explain policy      # what selects whom".to_owned();
         Self::new("MG-POLICY-001", Severity::Broken, "FILTER", problem, fix)
+    }
+
+    /// Policies because of which endpoints stand as before, one finding each.
+    pub(crate) fn refused_policies(
+        causes: &BTreeMap<Refused, PolicyId>,
+        refused: &BTreeMap<Refused, String>,
+    ) -> Vec<Self> {
+        let mut by_policy: BTreeMap<&PolicyId, Vec<&Refused>> = BTreeMap::new();
+        for (endpoint, policy) in causes {
+            by_policy.entry(policy).or_default().push(endpoint);
+        }
+        let finding = |(policy, endpoints): (&PolicyId, Vec<&Refused>)| {
+            let first = endpoints.first()?;
+            let who = match endpoints.len() {
+                1 => format!("{first} stands as before"),
+                2 => format!("{first} and another one stand as before"),
+                n => format!("{first} and {} others stand as before", n - 1),
+            };
+            let problem = format!("{}; {who}", refused.get(*first)?);
+            let fix = format!("margay explain policy {policy}      # what it says, and to whom");
+            Some(Self::new("MG-POLICY-001", Severity::Broken, "FILTER", problem, fix))
+        };
+        by_policy.into_iter().filter_map(finding).collect()
     }
 
     /// An object in the datastore cannot be used, or not as it is.

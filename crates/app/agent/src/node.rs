@@ -479,8 +479,11 @@ impl Node {
         findings.extend(nobodys.iter().map(|(name, why)| Finding::nobodys(name, why)));
         let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(foreign.iter().map(foreign::finding));
+        let causes = dataplane.filter.causes();
         let refused = dataplane.filter.refused().iter();
-        findings.extend(refused.map(|(it, why)| Finding::refused((&it.to_string(), why))));
+        let alone = refused.filter(|(it, _)| !causes.contains_key(it));
+        findings.extend(alone.map(|(it, why)| Finding::refused((&it.to_string(), why))));
+        findings.extend(Finding::refused_policies(causes, dataplane.filter.refused()));
         for is_ipv4 in [true, false] {
             findings.extend(inputs.full_pools(is_ipv4).map(|it| Finding::full(is_ipv4, &it)));
         }

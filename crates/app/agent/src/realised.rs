@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use api::Kind;
 use intent::Inputs;
-use policy::intent::{Host, TierInForce};
 use policy::render::Refused;
 use sandbox::claim::resource_key;
 use store::realised::Realised;
 
+use crate::filter::tiers_of;
 use crate::node::Node;
 
 /// How long the datastore is left alone after it could not be told.
@@ -85,17 +85,8 @@ pub(crate) fn refusals(
     let aside = aside.map(|(key, problems)| (key.clone(), problems.join("; ")));
     let mut all: BTreeMap<String, String> = aside.collect();
     for (object, why) in refused {
-        let tiers: Vec<&TierInForce> = match object {
-            Refused::Workload(key) => {
-                intent.workloads.get(key).into_iter().flat_map(|it| &it.tiers).collect()
-            }
-            Refused::Host(key) => {
-                let hosts = intent.hosts.get(key).into_iter();
-                hosts.flat_map(Host::all_tiers).collect()
-            }
-            _ => Vec::new(),
-        };
-        let policies = tiers.into_iter().flat_map(|tier| tier.ingress.iter().chain(&tier.egress));
+        let tiers = tiers_of(object, intent);
+        let policies = tiers.flat_map(|tier| tier.ingress.iter().chain(&tier.egress));
         for policy in policies {
             let key = key_of(&Refused::Policy(policy.clone()));
             all.entry(key).or_insert_with(|| format!("{object} stands as before: {why}"));

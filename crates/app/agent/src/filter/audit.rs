@@ -56,7 +56,7 @@ fn read_once(kernel: &mut impl Netfilter, generation: u32) -> Result<Dump> {
             continue;
         }
         let family = table.id.family;
-        read_sets(kernel, &table.id, |_| true, &mut dump.ruleset)?;
+        read_sets(kernel, &table.id, |set| !set.is_dynamic, &mut dump.ruleset)?;
         let chains = &mut dump.ruleset.chains;
         for chain in kernel.chains(&table.id)? {
             let rules: Vec<Rule> = Vec::new();

@@ -1,8 +1,11 @@
 //! What the kernel refuses is found by halves, and stands as before; everything else is carried
 //! out.
 
+use std::collections::BTreeSet;
+
 use kernel::{Error, Result};
-use policy::intent::{Dirty, Intent};
+use policy::input::PolicyId;
+use policy::intent::{Dirty, Host, Intent, TierInForce};
 use policy::render::{Refused, Renderer, Standing, Step};
 
 use super::commit::{HASTY, PATIENT, Setback, is_passing};
@@ -69,17 +72,56 @@ impl<K: Netfilter> FilterTable<K> {
                 Err(lost) => return Err(lost),
             }
         }
-        blamed.iter().for_each(|(object, error)| self.blame(object.clone(), error));
+        let cause = self.cause(renderer, wanted, &blamed);
+        for (object, error) in blamed {
+            self.blame(object, &error, cause.as_ref());
+        }
         Ok(())
     }
 
-    fn blame(&mut self, object: Refused, error: &Error) {
+    /// The policy without which endpoints would have been carried out, if that can be told: the
+    /// only one of those that are new or changed that all of them have, and none that was. One
+    /// endpoint that is new may be refused for what it is itself.
+    fn cause(
+        &self,
+        renderer: &Renderer,
+        wanted: &Wanted<'_>,
+        blamed: &[(Refused, Error)],
+    ) -> Option<PolicyId> {
+        let (bad, good): (Vec<Refused>, Vec<Refused>) = objects(wanted.dirty)
+            .filter(is_endpoint)
+            .partition(|it| blamed.iter().any(|(object, _)| object == it));
+        let has = |object: &Refused, id: &PolicyId| {
+            tiers_of(object, wanted.intent)
+                .any(|it| it.ingress.contains(id) || it.egress.contains(id))
+        };
+        // What was found to be the cause before is so still, though nothing of it is new.
+        let mut suspects: BTreeSet<&PolicyId> = wanted.dirty.policies.iter().collect();
+        suspects.extend(self.causes.values());
+        suspects
+            .retain(|id| bad.iter().all(|it| has(it, id)) && !good.iter().any(|it| has(it, id)));
+        let is_known = match bad.as_slice() {
+            [Refused::Workload(key)] => renderer.has_workload(key),
+            all => all.len() > 1,
+        };
+        let is_told = is_known && suspects.len() == 1;
+        suspects.pop_first().filter(|_| is_told).cloned()
+    }
+
+    fn blame(&mut self, object: Refused, error: &Error, cause: Option<&PolicyId>) {
         let why = match error {
             Error::Rejected(failures) => failures.first().map(ToString::to_string),
             _ => None,
         };
         let why = why.unwrap_or_else(|| error.to_string());
-        self.refused.insert(object, format!("the kernel refuses it: {why}"));
+        let why = match cause.filter(|_| is_endpoint(&object)) {
+            Some(cause) => {
+                self.causes.insert(object.clone(), cause.clone());
+                format!("the kernel refuses policy {cause}: {why}")
+            }
+            None => format!("the kernel refuses it: {why}"),
+        };
+        self.refused.insert(object, why);
         self.try_later();
     }
 
@@ -120,6 +162,7 @@ impl<K: Netfilter> FilterTable<K> {
     /// Fills tables that see no packets.
     fn lay(&mut self, renderer: &mut Renderer, wanted: &Wanted<'_>, waits: bool) -> Result<()> {
         self.refused.clear();
+        self.causes.clear();
         let mut bare = renderer.laid(&Intent::default(), wanted.around);
         if let Some(first) = bare.steps.first_mut() {
             first.waits = waits;
@@ -132,4 +175,22 @@ impl<K: Netfilter> FilterTable<K> {
     fn step(&mut self, step: Step) -> Result<()> {
         Ok(self.take(&[step], PATIENT).map_err(|(_, setback)| setback)?)
     }
+}
+
+fn is_endpoint(object: &Refused) -> bool {
+    matches!(object, Refused::Workload(_) | Refused::Host(_))
+}
+
+/// The tiers of an endpoint.
+pub(crate) fn tiers_of<'a>(
+    object: &Refused,
+    intent: &'a Intent,
+) -> impl Iterator<Item = &'a TierInForce> {
+    let (workload, host) = match object {
+        Refused::Workload(key) => (intent.workloads.get(key), None),
+        Refused::Host(key) => (None, intent.hosts.get(key)),
+        _ => (None, None),
+    };
+    let of_workload = workload.into_iter().flat_map(|it| &it.tiers);
+    of_workload.chain(host.into_iter().flat_map(Host::all_tiers))
 }

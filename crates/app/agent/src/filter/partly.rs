@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use kernel::Result;
 use kernel::nft::{
-    Batch, Element, ElementValue, Expression, Key, Rule, TableFamily, TableId, Verdict,
+    Batch, Element, ElementValue, Expression, Key, Rule, Set, TableFamily, TableId, Verdict,
 };
 use policy::render::{DISPATCH, Filled, Ruleset, is_of_hosts};
 
@@ -28,7 +28,8 @@ pub(super) fn read(nft: &mut impl Netfilter) -> Result<Ruleset> {
     let mut ruleset = Ruleset::default();
     for table in tables() {
         let family = table.id.family;
-        audit::read_sets(nft, &table.id, |set| !set.has_ranges, &mut ruleset)?;
+        let matters = |set: &Set| !set.has_ranges && !set.is_dynamic;
+        audit::read_sets(nft, &table.id, matters, &mut ruleset)?;
         for chain in nft.chains(&table.id)? {
             ruleset.chains.insert((family, chain.name.clone()), (chain, Vec::new()));
         }

@@ -63,6 +63,11 @@ impl Renderer {
         ruleset
     }
 
+    /// Whether a workload is in the table.
+    pub fn has_workload(&self, key: &str) -> bool {
+        self.state.workloads.contains_key(key)
+    }
+
     /// How many interfaces of workloads are open.
     pub fn n_interfaces(&self) -> usize {
         self.state.workloads.len()

@@ -4,6 +4,7 @@ use kernel::Errno;
 use policy::render::Renderer;
 
 use super::*;
+use crate::finding::Finding;
 
 /// Bytes that only the bad object brings into a transaction.
 const BAD_PORT: u16 = 0x7a7a;
@@ -71,6 +72,39 @@ fn a_policy_stands_as_before_and_the_others_of_its_tier_change() {
     after.policies.insert(id("one"), rules(BAD_PORT, "s:2"));
     let object = Refused::Policy(id("one"));
     refused(&netns, [&before, &without, &after], bad(&BAD_PORT.to_be_bytes()), &object);
+}
+
+#[test]
+fn a_new_policy_is_blamed_for_the_endpoints_that_cannot_have_it() {
+    let Some(netns) = world() else { return };
+    let (mut filter, around) = (filter(&netns), around());
+    clear(&mut filter.kernel.nft);
+    let before = intent();
+    filter.go(&Intent::default(), &before, &around).unwrap();
+    // Others come and change with it; two endpoints get it, and one that is new does not.
+    let mut after = changed(&before);
+    after.policies.insert(id("new"), rules(BAD_PORT, "s:2"));
+    after.workloads.insert("w1".to_owned(), workload(1, &["both", "new"]));
+    after.workloads.insert("w4".to_owned(), workload(4, &["new"]));
+    filter.kernel.fault = bad(&BAD_PORT.to_be_bytes());
+    filter.go(&before, &after, &around).unwrap();
+    let blamed = |filter: &FilterTable<Faulty>| {
+        let [w1, w4] = ["w1", "w4"].map(|key| (Refused::Workload(key.to_owned()), id("new")));
+        assert_eq!(filter.causes(), &BTreeMap::from([w1, w4]));
+        let findings = Finding::refused_policies(filter.causes(), filter.refused());
+        let [finding] = findings.as_slice() else { panic!("{findings:?}") };
+        let problem = &finding.problem;
+        assert!(problem.starts_with("the kernel refuses policy shop/new: "), "{problem}");
+        assert!(problem.ends_with("workload endpoint w1 and another one stand as before"));
+    };
+    blamed(&filter);
+    // Tried again, nothing of it is new, and it is to blame still.
+    filter.again(&after, &around).unwrap();
+    blamed(&filter);
+    filter.kernel.fault = Fault::Nothing;
+    filter.again(&after, &around).unwrap();
+    assert_eq!(filter.causes(), &BTreeMap::new());
+    assert!(stands(&mut filter.kernel.nft) == anew(&after, &around));
 }
 
 #[test]
