@@ -22,8 +22,12 @@ pub(super) fn rules(
     namespace: &str,
 ) -> Result<Vec<Rule>> {
     let located = |at| move |unusable| Unusable { rule: Some((list, at)), ..unusable };
-    let each = rules.iter().enumerate();
-    each.map(|(at, it)| rule(it, namespace).map_err(located(at))).collect()
+    // They are large, and as many stay in memory as there is room for.
+    let mut converted = Vec::with_capacity(rules.len());
+    for (at, it) in rules.iter().enumerate() {
+        converted.push(rule(it, namespace).map_err(located(at))?);
+    }
+    Ok(converted)
 }
 
 fn rule(rule: &resource::Rule, namespace: &str) -> Result<Rule> {
