@@ -23,6 +23,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a pod may take in the first of several rounds, and in the last.
 const FIRST_PATIENCE: Duration = Duration::from_millis(40);
 const LAST_PATIENCE: Duration = Duration::from_millis(640);
+
+/// Agents hear of a few denied packets a second of each source: where some were denied, those that
+/// nobody told of are asked for again.
+const N_RECORDED_LATER: usize = 4;
+const RECORDS_PAUSE: Duration = Duration::from_secs(1);
 /// Pods that ask at the same time.
 const N_WORKERS: usize = 16;
 /// Failing pairs that are listed.
@@ -109,6 +114,23 @@ impl Matrix {
         patience: Duration,
         is_asked: impl Fn(&Pod, &Pod) -> bool + Sync,
     ) -> Result<Self, Failure> {
+        let mut matrix = Self::ask(lab, patience, is_asked)?;
+        let is_denied = |check: &Check| check.denied.is_some();
+        for _ in 0..N_RECORDED_LATER {
+            if matrix.failed().next().is_none() || !matrix.checks.iter().any(is_denied) {
+                break;
+            }
+            std::thread::sleep(RECORDS_PAUSE);
+            matrix.ask_again(lab, patience)?;
+        }
+        Ok(matrix)
+    }
+
+    fn ask(
+        lab: &Lab,
+        patience: Duration,
+        is_asked: impl Fn(&Pod, &Pod) -> bool + Sync,
+    ) -> Result<Self, Failure> {
         let began = SystemTime::now();
         let pods = lab.state.pods.clone();
         let ask = |from: &Pod| -> Result<Vec<Check>, Failure> {
@@ -149,15 +171,21 @@ impl Matrix {
         let mut matrix = Self::measure(lab, patience, |_, _| true)?;
         while matrix.outcome() != Outcome::Fine && began.elapsed() < limit {
             progress(&matrix);
-            let failed: BTreeSet<(String, String)> = matrix.failed().map(Check::ends).collect();
-            let is_asked =
-                |from: &Pod, to: &Pod| failed.contains(&(from.name.clone(), to.name.clone()));
             patience = (patience * 2).min(LAST_PATIENCE);
-            let again = Self::measure(lab, patience, is_asked)?;
-            matrix.checks.retain(|check| !failed.contains(&check.ends()));
-            matrix.checks.extend(again.checks);
+            matrix.ask_again(lab, patience)?;
         }
         Ok(matrix)
+    }
+
+    /// Asks those again that neither answered nor were denied.
+    fn ask_again(&mut self, lab: &Lab, patience: Duration) -> Result<(), Failure> {
+        let failed: BTreeSet<(String, String)> = self.failed().map(Check::ends).collect();
+        let is_asked =
+            |from: &Pod, to: &Pod| failed.contains(&(from.name.clone(), to.name.clone()));
+        let again = Self::ask(lab, patience, is_asked)?;
+        self.checks.retain(|check| !failed.contains(&check.ends()));
+        self.checks.extend(again.checks);
+        Ok(())
     }
 
     fn failed(&self) -> impl Iterator<Item = &Check> {
