@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use kernel::nft::{RulesetEvent, RulesetMonitor};
+use kernel::nft::{RulesetEvent, RulesetMonitor, Subject};
 
 use crate::process::ms;
 use crate::report::{Figure, percentile};
@@ -49,18 +49,22 @@ impl Commits {
     }
 }
 
+/// Tells of transactions by which other rules or members come into force. One that only removes
+/// chains and sets concerns no packet: they had to be out of use.
 fn listen(mut monitor: RulesetMonitor, tell: &Sender<Instant>) {
+    let mut decides = false;
     loop {
         let is_news = match monitor.next(Duration::from_millis(500)) {
-            Ok(Some(RulesetEvent::Committed { .. } | RulesetEvent::Lost)) => true,
-            Ok(Some(RulesetEvent::Changed { .. }) | None) => false,
+            Ok(Some(RulesetEvent::Committed { .. })) => std::mem::take(&mut decides),
+            Ok(Some(RulesetEvent::Lost)) => true,
+            Ok(Some(RulesetEvent::Changed { subject, is_deletion, .. })) => {
+                decides |= !is_deletion || subject == Subject::Elements;
+                false
+            }
+            Ok(None) => false,
             Err(_) => return,
         };
-        let is_over = match is_news {
-            true => tell.send(Instant::now()).is_err(),
-            false => false,
-        };
-        if is_over {
+        if is_news && tell.send(Instant::now()).is_err() {
             return;
         }
     }
