@@ -31,6 +31,8 @@ mod watch;
 // The members, the silent proxy and the certificates are those of the store's own suite.
 #[path = "../../../edge/store/tests/suite/certificates.rs"]
 mod certificates;
+#[path = "../../../edge/store/tests/suite/free_port.rs"]
+mod free_port;
 #[allow(dead_code, reason = "the store's suite needs more of it")]
 #[path = "../../../edge/store/tests/suite/member.rs"]
 mod member;

@@ -1,4 +1,6 @@
 mod etcd;
+#[path = "../../tests/suite/free_port.rs"]
+mod free_port;
 mod judge;
 mod restore;
 mod samples;

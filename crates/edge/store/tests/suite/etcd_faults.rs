@@ -166,7 +166,8 @@ fn three_members_lose_their_leader_and_nobody_loses_a_change() {
     let endpoints: Vec<_> = members.iter().map(|member| member.url.clone()).collect();
     let config = etcd::Config { endpoints, ..quick() };
     let store = Store::Etcd(etcd::Store::new(config).unwrap());
-    wait_until_serving(&store);
+    // All of them: the two that are left have to be a majority.
+    members.iter().for_each(|member| wait_until_serving(&member.store()));
     let mut watch = store.watch("/");
     let mut view = View::default();
     view.until_in_sync(&mut watch);

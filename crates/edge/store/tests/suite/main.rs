@@ -13,6 +13,7 @@ mod certificates;
 mod conformance;
 mod etcd_faults;
 mod etcd_security;
+mod free_port;
 mod ipam;
 mod member;
 mod proxy;

@@ -1,7 +1,6 @@
 //! Real etcd members on free ports of this host.
 
 use std::ffi::OsStr;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -9,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use store::{Store, etcd};
 use tempfile::TempDir;
+
+pub(crate) use crate::free_port::free_port;
 
 /// A running member. Dropping it kills it.
 pub(crate) struct Member {
@@ -35,10 +36,6 @@ pub(crate) fn is_installed() -> bool {
 pub(crate) struct Options<'a> {
     pub(crate) tls_directory: Option<&'a Path>,
     pub(crate) more: &'a [&'a str],
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Member {

@@ -1,9 +1,9 @@
 //! The same on a real etcd, where there is one.
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::free_port::free_port;
 use super::*;
 
 const ETCD: &str = "/usr/bin/etcd";
@@ -19,10 +19,6 @@ impl Drop for Server {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn server() -> Option<Server> {
