@@ -1,5 +1,5 @@
 //! Stored values: the first byte chooses the key; what can be read is written so that it reads
-//! the same. An endpoint that is read at once is read by all rules, as the same.
+//! the same. An endpoint or a policy that is read at once is read by all rules, as the same.
 
 #![no_main]
 
@@ -7,7 +7,7 @@ use api::Kind;
 use api::keys::value::Stored;
 use api::keys::{Key, value};
 use libfuzzer_sys::fuzz_target;
-use model::resource::{Resource, plain_workload_endpoint};
+use model::resource::{Resource, plain_policy, plain_workload_endpoint};
 
 const PATHS: [&str; 21] = [
     "/calico/v1/host/h/workload/k8s/w/endpoint/e",
@@ -35,21 +35,18 @@ const PATHS: [&str; 21] = [
 
 fuzz_target!(|input: &[u8]| {
     let [choice, raw @ ..] = input else { return };
-    if let Some(plain) = plain_workload_endpoint(raw) {
-        let key = Key::parse("/calico/resources/v3/projectcalico.org/workloadendpoints/n/a");
-        let Ok(Stored::Json(stored)) = value::parse(&key.expect("it is a key"), raw) else {
-            panic!("only read at once: {plain:?}");
-        };
-        let read = Resource::read(Kind::WorkloadEndpoint, &stored);
-        assert_eq!(read, Ok(Resource::WorkloadEndpoint(plain)));
-    }
+    let endpoint = plain_workload_endpoint(raw).map(Resource::WorkloadEndpoint);
+    is_read_alike(Kind::WorkloadEndpoint, endpoint, raw);
+    let global = plain_policy("GlobalNetworkPolicy", raw).map(Resource::GlobalNetworkPolicy);
+    is_read_alike(Kind::GlobalNetworkPolicy, global, raw);
+    let own = plain_policy("NetworkPolicy", raw).map(Resource::NetworkPolicy);
+    is_read_alike(Kind::NetworkPolicy, own, raw);
     let choice = usize::from(*choice) % (PATHS.len() + Kind::all().count());
     let path = match PATHS.get(choice) {
         Some(path) => (*path).to_owned(),
         None => {
             let kind = Kind::all().nth(choice - PATHS.len()).expect("the choice is in range");
-            let folder = format!("/calico/resources/v3/projectcalico.org/{}", kind.plural());
-            if kind.is_namespaced() { folder + "/n/a" } else { folder + "/a" }
+            path_of(kind)
         }
     };
     let Some(key) = Key::parse(&path) else { return };
@@ -59,3 +56,17 @@ fuzz_target!(|input: &[u8]| {
     let again = value::parse(&key, &written).map(|stored| value::write(&stored));
     assert_eq!(again.map(String::from_utf8), Ok(String::from_utf8(written)), "{path}");
 });
+
+fn path_of(kind: Kind) -> String {
+    let folder = format!("/calico/resources/v3/projectcalico.org/{}", kind.plural());
+    if kind.is_namespaced() { folder + "/n/a" } else { folder + "/a" }
+}
+
+fn is_read_alike(kind: Kind, plain: Option<Resource>, raw: &[u8]) {
+    let Some(plain) = plain else { return };
+    let key = Key::parse(&path_of(kind)).expect("it is a key");
+    let Ok(Stored::Json(stored)) = value::parse(&key, raw) else {
+        panic!("only read at once: {plain:?}");
+    };
+    assert_eq!(Resource::read(kind, &stored), Ok(plain));
+}

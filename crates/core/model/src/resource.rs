@@ -21,7 +21,7 @@ use serde_json::Value;
 pub use bgp::*;
 pub use endpoint::*;
 pub use node::*;
-pub use plain::plain_workload_endpoint;
+pub use plain::{plain_policy, plain_workload_endpoint};
 pub use policy::*;
 pub use pool::*;
 

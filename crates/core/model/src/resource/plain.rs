@@ -1,37 +1,51 @@
-//! Endpoints of workloads in the form in which programs store them, read at once.
+//! Endpoints of workloads, and policies, in the form in which programs store them, read at once.
 //!
-//! A cluster has many endpoints, and each node reads all of them. Nearly all are written alike:
+//! A cluster has many of them, and each node reads all of them. Nearly all are written alike:
 //! known fields, each once, in plain letters. What is not is left to the way of all objects, which
 //! knows what else is right and can say what is wrong; so there is no error here, only `None`.
 //! Tests hold what is read here equal to what is read there.
 
+mod policy;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use net::{Cidr, Protocol};
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::{Metadata, Object, WorkloadEndpoint, WorkloadPort};
 
+pub use policy::plain_policy;
+
 /// An endpoint, if its bytes are as plain as can be.
 pub fn plain_workload_endpoint(bytes: &[u8]) -> Option<Object<WorkloadEndpoint>> {
-    let stored: Stored<'_> = serde_json::from_slice(bytes).ok()?;
-    let is_one = stored.kind == "WorkloadEndpoint" && stored.api_version == "projectcalico.org/v3";
-    let (metadata, spec) = (metadata(stored.metadata)?, spec(&stored.spec)?);
-    is_one.then_some(Object { metadata, spec })
+    let (named, stored) = Stored::<StoredSpec<'_>>::of_kind("WorkloadEndpoint", bytes)?;
+    Some(Object { metadata: metadata(named)?, spec: spec(&stored)? })
 }
 
+/// An object with a spec of that form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored<'a> {
+struct Stored<'a, Spec> {
     kind: &'a str,
     #[serde(rename = "apiVersion")]
     api_version: &'a str,
     #[serde(borrow)]
-    metadata: StoredMetadata<'a>,
-    #[serde(borrow)]
-    spec: StoredSpec<'a>,
+    metadata: Fields<StoredMetadata<'a>>,
+    spec: Fields<Spec>,
+}
+
+impl<'a, Spec: Deserialize<'a>> Stored<'a, Spec> {
+    /// The parts of an object, if it says that it is one of the kind.
+    fn of_kind(kind: &str, bytes: &'a [u8]) -> Option<(StoredMetadata<'a>, Spec)> {
+        let Fields(stored): Fields<Self> = serde_json::from_slice(bytes).ok()?;
+        let is_one = stored.kind == kind && stored.api_version == "projectcalico.org/v3";
+        is_one.then_some((stored.metadata.0, stored.spec.0))
+    }
 }
 
 #[derive(Deserialize)]
@@ -40,11 +54,14 @@ struct StoredMetadata<'a> {
     name: &'a str,
     #[serde(default)]
     generate_name: &'a str,
+    #[serde(default)]
     namespace: &'a str,
     uid: &'a str,
     creation_timestamp: &'a str,
     #[serde(default, borrow)]
-    labels: StoredLabels<'a>,
+    labels: Entries<'a>,
+    #[serde(default, borrow)]
+    annotations: Entries<'a>,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +86,7 @@ struct StoredSpec<'a> {
     #[serde(default)]
     mac: Option<&'a str>,
     #[serde(default, borrow)]
-    ports: Vec<StoredPort<'a>>,
+    ports: Vec<Fields<StoredPort<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -80,59 +97,89 @@ struct StoredPort<'a> {
     port: u16,
 }
 
-/// Labels, each once.
+/// Labels or annotations, each once.
 #[derive(Default)]
-struct StoredLabels<'a>(BTreeMap<&'a str, &'a str>);
+struct Entries<'a>(Vec<(&'a str, Cow<'a, str>)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for StoredLabels<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Once;
         impl<'de> Visitor<'de> for Once {
-            type Value = StoredLabels<'de>;
+            type Value = Entries<'de>;
 
             fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-                to.write_str("labels")
+                to.write_str("labels or annotations")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut labels = BTreeMap::new();
-                while let Some((name, value)) = map.next_entry()? {
-                    if labels.insert(name, value).is_some() {
-                        return Err(serde::de::Error::custom("a label twice"));
+                let mut entries: Vec<(&str, Cow<'_, str>)> = Vec::new();
+                while let Some((name, Text(value))) = map.next_entry()? {
+                    if entries.len() >= ENTRIES_MAX || entries.iter().any(|it| it.0 == name) {
+                        return Err(serde::de::Error::custom("too many, or one of them twice"));
                     }
+                    entries.push((name, value));
                 }
-                Ok(StoredLabels(labels))
+                Ok(Entries(entries))
             }
         }
         from.deserialize_map(Once)
     }
 }
 
+/// An object. Derived readers take a list for its fields, too.
+#[derive(Default)]
+struct Fields<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fields<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Named<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Named<T> {
+            type Value = Fields<T>;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Fields)
+            }
+        }
+        from.deserialize_map(Named(PhantomData))
+    }
+}
+
+/// A text that may have to be put together.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
 fn metadata(stored: StoredMetadata<'_>) -> Option<Metadata> {
     let is_plain = [stored.name, stored.namespace, stored.uid].into_iter().all(is_name)
         && is_name(stored.generate_name.trim_end_matches('-'))
         && !stored.name.is_empty()
         && is_time(stored.creation_timestamp);
-    let mut labels = BTreeMap::new();
-    for (name, value) in stored.labels.0 {
-        let (prefix, last) = name.split_once('/').unwrap_or(("none", name));
-        let is_plain = name.len() <= WORD_MAX
-            && !(prefix.is_empty() || last.is_empty())
-            && is_name(prefix)
-            && is_word(last)
-            && is_word(value);
-        if !is_plain {
-            return None;
-        }
-        labels.insert(name.to_owned(), value.to_owned());
-    }
-    is_plain.then(|| Metadata {
+    let are_labels = stored.labels.0.iter().all(|(name, value)| is_key(name) && is_word(value));
+    let are_annotations =
+        stored.annotations.0.iter().all(|(name, value)| is_key(name) && value.len() <= REMARK_MAX);
+    let owned = |entries: Entries<'_>| -> BTreeMap<String, String> {
+        entries.0.into_iter().map(|(name, value)| (name.to_owned(), value.into_owned())).collect()
+    };
+    (is_plain && are_labels && are_annotations).then(|| Metadata {
         name: stored.name.to_owned(),
         namespace: stored.namespace.to_owned(),
         uid: stored.uid.to_owned(),
-        labels,
+        labels: owned(stored.labels),
+        annotations: owned(stored.annotations),
         ..Metadata::default()
     })
+}
+
+/// The name of a label or an annotation.
+fn is_key(name: &str) -> bool {
+    let (prefix, last) = name.split_once('/').unwrap_or(("none", name));
+    name.len() <= WORD_MAX
+        && !(prefix.is_empty() || last.is_empty())
+        && is_name(prefix)
+        && is_word(last)
 }
 
 fn spec(stored: &StoredSpec<'_>) -> Option<WorkloadEndpoint> {
@@ -160,7 +207,7 @@ fn spec(stored: &StoredSpec<'_>) -> Option<WorkloadEndpoint> {
         let network: Cidr = text.parse().ok()?;
         (network == Cidr::host(network.address())).then_some(network)
     };
-    let port = |stored: &StoredPort<'_>| {
+    let port = |Fields(stored): &Fields<StoredPort<'_>>| {
         let protocol: Protocol = stored.protocol.parse().ok()?;
         let is_plain = matches!(stored.protocol, "TCP" | "UDP" | "SCTP")
             && (1..=15).contains(&stored.name.len())
@@ -202,6 +249,9 @@ fn is_word(text: &str) -> bool {
 
 const NAME_MAX: usize = 253;
 const WORD_MAX: usize = 63;
+/// So many labels or annotations, and so long ones, are looked at here.
+const ENTRIES_MAX: usize = 32;
+const REMARK_MAX: usize = 4096;
 
 fn is_joined(text: &str, length_max: usize, is_plain: impl Fn(u8) -> bool) -> bool {
     // At the beginning and at the end stands what a dot does.

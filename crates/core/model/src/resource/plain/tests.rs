@@ -12,17 +12,18 @@ const KEY: &str =
 const SAMPLE: &str = r#"{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"n1-k8s-web--1-eth0","generateName":"web-","namespace":"default","uid":"7c9e6679-7425-40de-944b-e07fc1f90ae7","creationTimestamp":"2026-02-28T23:59:59Z","labels":{"app":"web","example.com/Tier":"Front_1","empty":"","projectcalico.org/namespace":"default"}},"spec":{"orchestrator":"k8s","workload":"","node":"n1","containerID":"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","pod":"web-1","endpoint":"eth0","serviceAccountName":"default","ipNetworks":["10.65.0.1/32","fd65::1/128"],"profiles":["kns.default","ksa.default.default"],"interfaceName":"cali0123456789a","mac":"ee:ee:ee:ee:ee:ee","ports":[{"name":"http","protocol":"TCP","port":8080}]}}"#;
 
 /// The way of all objects.
-fn by_all_rules(bytes: &[u8]) -> Option<Resource> {
-    let key = Key::parse(KEY).unwrap();
+pub(super) fn by_all_rules(path: &str, kind: Kind, bytes: &[u8]) -> Option<Resource> {
+    let key = Key::parse(path).unwrap();
     let Ok(Stored::Json(stored)) = value::parse(&key, bytes) else { return None };
-    Resource::read(Kind::WorkloadEndpoint, &stored).ok()
+    Resource::read(kind, &stored).ok()
 }
 
 /// Whether it is read here; if so, it must be read there, as the same.
 fn is_read(bytes: &[u8]) -> bool {
     let Some(plain) = plain_workload_endpoint(bytes) else { return false };
     let plain = Some(Resource::WorkloadEndpoint(plain));
-    assert_eq!(plain, by_all_rules(bytes), "{}", String::from_utf8_lossy(bytes));
+    let all = by_all_rules(KEY, Kind::WorkloadEndpoint, bytes);
+    assert_eq!(plain, all, "{}", String::from_utf8_lossy(bytes));
     true
 }
 
@@ -31,12 +32,18 @@ fn what_programs_store_is_read_at_once() {
     assert!(is_read(SAMPLE.replace("Front_1", "Front-1").as_bytes()));
     let spare = SAMPLE.replace(r#""workload":"","#, "").replace(r#""generateName":"web-","#, "");
     assert!(is_read(spare.replace("Front_1", "1").as_bytes()));
+    let list = SAMPLE.replace(
+        "{\"name\":\"http\",\"protocol\":\"TCP\",\"port\":8080}",
+        r#"["http","TCP",8080]"#,
+    );
+    assert!(!is_read(list.replace("Front_1", "1").as_bytes()));
     // Calico takes it; here nobody has to know that.
-    assert!(!is_read(SAMPLE.as_bytes()) && by_all_rules(SAMPLE.as_bytes()).is_some());
+    assert!(!is_read(SAMPLE.as_bytes()));
+    assert!(by_all_rules(KEY, Kind::WorkloadEndpoint, SAMPLE.as_bytes()).is_some());
 }
 
 /// Values that one field or another may not have, or has in another form.
-const ODD: [&str; 60] = [
+pub(super) const ODD: [&str; 60] = [
     r#""""#,
     "null",
     "0",
@@ -134,7 +141,7 @@ const FIELDS: [&str; 30] = [
 ];
 
 /// The sample with another value for the fields of a name.
-fn with(text: &str, field: &str, odd: &str) -> String {
+pub(super) fn with(text: &str, field: &str, odd: &str) -> String {
     let named = format!("\"{field}\":");
     let Some(at) = text.find(&named) else {
         return text.replacen("\"spec\":{", &format!("\"spec\":{{{named}{odd},"), 1);
@@ -170,6 +177,25 @@ fn what_is_odd_in_one_field_is_read_alike_or_left_alone() {
     assert!(n_read > 50, "{n_read}");
 }
 
+/// One or two bytes of a text are others, or too many, or missing.
+pub(super) fn edited(
+    text: &str,
+    edits: &[(prop::sample::Index, i32, u8)],
+    printable: u8,
+) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    for (at, how, byte) in edits {
+        let byte = if *byte < 192 { printable } else { *byte };
+        let at = at.index(bytes.len());
+        match how {
+            0 => bytes[at] = byte,
+            1 => bytes.insert(at, byte),
+            _ => drop(bytes.remove(at)),
+        }
+    }
+    bytes
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
@@ -178,16 +204,6 @@ proptest! {
         edits in prop::collection::vec((any::<prop::sample::Index>(), 0..3, any::<u8>()), 1..3),
         text in "[ -~]",
     ) {
-        let mut bytes = SAMPLE.replace("Front_1", "Front-1").into_bytes();
-        for (at, how, byte) in edits {
-            let byte = if byte < 192 { text.as_bytes()[0] } else { byte };
-            let at = at.index(bytes.len());
-            match how {
-                0 => bytes[at] = byte,
-                1 => bytes.insert(at, byte),
-                _ => drop(bytes.remove(at)),
-            }
-        }
-        is_read(&bytes);
+        is_read(&edited(&SAMPLE.replace("Front_1", "Front-1"), &edits, text.as_bytes()[0]));
     }
 }
