@@ -7,6 +7,7 @@ mod fuzz;
 mod sim;
 mod tidy;
 mod verify;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -17,7 +18,8 @@ cargo xtask corpora [--dir DIR] [TOPIC...]     recorded behaviour of real Calico
 cargo xtask sim [--seed N | --seeds N] [--bug NAME]
                                                made-up clusters in which everything fails
 cargo xtask crash-points                       where tests end a process, step by step
-cargo xtask fuzz [--seconds N] [TARGET...]     every decoder on hostile input";
+cargo xtask fuzz [--seconds N] [TARGET...]     every decoder on hostile input
+cargo xtask vm [TEST...]                       tests of policy on another kernel, which has ip_vs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Some("sim") => sim::command(&arguments[1..]),
         Some("tidy") => tidy::command(),
         Some("verify") => verify::command(),
+        Some("vm") => vm::command(&arguments[1..]),
         _ => {
             println!("{HELP}");
             Ok(true)

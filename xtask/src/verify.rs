@@ -14,6 +14,7 @@ type Stage = (&'static str, fn(&Path) -> anyhow::Result<bool>);
 const STAGES: &[Stage] = &[
     ("packages", packages),
     ("fmt", |root| cargo(root, &["fmt", "--all", "--check"])),
+    ("tidy", |_| tidy::command()),
     ("clippy", clippy),
     ("test", |root| cargo(root, &["test", "--workspace", "--quiet"])),
     ("corpora", |_| apart(&["corpora"])),
@@ -80,7 +81,7 @@ const CNITOOL: &str = "github.com/containernetworking/cni/cnitool@v1.1.2";
 
 /// Installs what is missing where that is possible; tests say aloud what they skip without it.
 fn packages(root: &Path) -> anyhow::Result<bool> {
-    debian_packages()?;
+    install(PACKAGES)?;
     cnitool(root);
     Ok(true)
 }
@@ -99,8 +100,9 @@ fn cnitool(root: &Path) {
     }
 }
 
-fn debian_packages() -> anyhow::Result<()> {
-    let missing: Vec<_> = PACKAGES.iter().filter(|(program, _)| !is_installed(program)).collect();
+/// Installs those packages whose programs are missing, where that is possible.
+pub(crate) fn install(packages: &[(&str, &str)]) -> anyhow::Result<()> {
+    let missing: Vec<_> = packages.iter().filter(|(program, _)| !is_installed(program)).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -116,7 +118,7 @@ fn debian_packages() -> anyhow::Result<()> {
     apt(&install)
 }
 
-fn apt(arguments: &[&str]) -> anyhow::Result<()> {
+pub(crate) fn apt(arguments: &[&str]) -> anyhow::Result<()> {
     let status = Command::new("apt-get")
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
