@@ -191,7 +191,7 @@ fn read_stored(key: &ResourceKey, raw: &[u8], reading: Reading) -> Result<Resour
 fn left_of(key: &ResourceKey, raw: &[u8]) -> Option<Change> {
     let ResourceKind::Api(kind) = key.kind else { return None };
     let left = salvage(kind, &text::json::parse(raw).ok()?)?;
-    convert(key, Some(&left)).ok()?
+    convert(key, Some(&left.resource)).ok()?
 }
 
 /// `namespace/node-orchestrator-workload-endpoint` as `orchestrator/namespace/workload/endpoint`.

@@ -280,9 +280,10 @@ fn check_resource(row: &Json) -> anyhow::Result<Outcome> {
         Json::Null => Texts::new(),
         given => serde_json::from_value(given.clone())?,
     };
-    let Ok(raw) = from_resource(spec, &annotations) else {
+    let (raw, undecodable) = from_resource(spec, &annotations);
+    if !undecodable.is_empty() {
         return Ok(expect("outcome", &"undecodable", &text(row, "outcome")?));
-    };
+    }
     // A resource that selects nodes is recorded as nothing here: it takes another way.
     let (scope, raw) = match Scope::of(text(row, "name")?) {
         Scope::Selected => (Json::Null, Texts::new()),

@@ -3,8 +3,19 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use net::Cidr;
+use policy::render::Counters;
+
+use crate::filter::settings::Telling;
+
+/// What the rules of policies count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Counting {
+    None,
+    Denials,
+    All,
+}
 
 /// Runs this node's network: pod interfaces, addresses, routes and the packet filter.
 ///
@@ -41,12 +52,28 @@ pub(crate) struct Arguments {
     /// without a sandbox; they go when two looks have found them. 0 for never
     #[arg(long, value_name = "SECONDS", env = "MARGAY_JOIN_EVERY", default_value_t = 60)]
     pub(crate) join_every: u64,
+    /// What the rules of policies count: nothing, what they deny, or everything
+    #[arg(long, value_name = "WHAT", env = "MARGAY_COUNTERS", default_value = "denials")]
+    pub(crate) counters: Counting,
+    /// Records no denied packets: `margay drops` has nothing to tell then
+    #[arg(long, env = "MARGAY_NO_DROPS")]
+    pub(crate) no_drops: bool,
     /// Serves the socket on standard input, for the supervisor of this process number
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) dataplane: Option<i32>,
 }
 
 impl Arguments {
+    /// What the packet filter tells of the packets that it meets.
+    pub(crate) fn telling(&self) -> Telling {
+        let counters = match self.counters {
+            Counting::None => Counters::None,
+            Counting::Denials => Counters::Denials,
+            Counting::All => Counters::All,
+        };
+        Telling { counters, has_drops: !self.no_drops }
+    }
+
     /// The node's name in the datastore.
     pub(crate) fn node_name(&self) -> String {
         self.node.clone().unwrap_or_else(|| {

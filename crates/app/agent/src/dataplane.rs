@@ -7,12 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernel::nft::{Nft, RulesetEvent, RulesetMonitor};
+use kernel::nft::{Nft, RulesetEvent, RulesetMonitor, Subject, TableId};
 use kernel::{Monitor, Topic};
 use store::Event;
 
 use crate::arguments::Arguments;
 use crate::filter::TABLE;
+use crate::foreign::Changes;
+use crate::interfaces::Watched;
 use crate::join::Looks;
 use crate::node::{self, Node, Settings};
 use crate::supervisor::{self, become_only, say};
@@ -26,9 +28,6 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 /// A kernel that is never quiet is looked at after this long.
 const SETTLE_MAX: Duration = Duration::from_millis(500);
-
-/// How long the tables of others must be quiet before they are looked at.
-const FOREIGN_SETTLE: Duration = Duration::from_millis(300);
 
 /// How often our tables are read back, if others have changed the ruleset.
 const AUDIT: Duration = Duration::from_secs(60);
@@ -93,6 +92,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
         state: arguments.state_dir.clone(),
         agent_socket: Some(supervisor::socket(&arguments.run_dir)),
         reserve: arguments.reserve,
+        telling: arguments.telling(),
     };
     let node = Arc::new(Node::open(&settings, store)?);
     let known = node.known();
@@ -101,9 +101,11 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     if let Some(address) = arguments.http {
         http::start(&node, address)?;
     }
-    follow_routes(&node)?;
+    follow_links(&node)?;
     audit_filter(&node)?;
-    drops::start(&node)?;
+    if settings.telling.has_drops {
+        drops::start(&node)?;
+    }
     let follower = Arc::clone(&node);
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::Builder::new()
@@ -257,29 +259,40 @@ fn catch_up(node: &Node, revision: i64, is_first: &mut bool) -> bool {
     if let Err(error) = node.flush_now() {
         say(&format!("the kernel could not be brought up to date: {error}"));
     }
+    node.remember_kept();
     !node.is_broken()
 }
 
-/// Compares our routes again when links or routes change, whoever changes them.
-fn follow_routes(node: &Arc<Node>) -> Result<(), Error> {
-    let mut monitor = Monitor::open(None, &[Topic::Links, Topic::Routes])?;
+/// Compares our routes again when links or routes change, and the filter when interfaces of the
+/// host do, whoever changes them.
+fn follow_links(node: &Arc<Node>) -> Result<(), Error> {
+    let mut monitor = Monitor::open(None, &[Topic::Links, Topic::Addresses, Topic::Routes])?;
     let node = Arc::clone(node);
-    std::thread::Builder::new().name("routes".into()).spawn(move || {
+    std::thread::Builder::new().name("links".into()).spawn(move || {
+        let mut watched = Watched::default();
         loop {
-            let mut events = match monitor.next(Duration::from_secs(3600)) {
+            let mut next = match monitor.next(HOUR) {
                 Ok(None) => continue,
-                Ok(Some(event)) => vec![event],
-                Err(_) => vec![kernel::Event::Lost],
+                Ok(Some(event)) => Some(event),
+                Err(_) => Some(kernel::Event::Lost),
             };
-            let began = Instant::now();
-            while began.elapsed() < SETTLE_MAX
-                && let Ok(Some(event)) = monitor.next(SETTLE)
-            {
+            let (began, mut events, mut n_moves) = (Instant::now(), Vec::new(), 0);
+            while let Some(event) = next {
+                let is_move = watched.concerns_hosts(&event);
+                n_moves += usize::from(is_move);
+                // An address that an endpoint of the host expects is open until the filter knows
+                // its interface: the first is not kept waiting for what comes after it.
+                if is_move && n_moves == 1 && node.doubts_interfaces() {
+                    node.flush_or_say();
+                }
                 events.push(event);
+                let is_over = began.elapsed() >= SETTLE_MAX;
+                next = if is_over { None } else { monitor.next(SETTLE).ok().flatten() };
             }
             notes::lost_interfaces(&node, &events);
             node.endpoint_status.moved(&events);
-            if node.doubts_routes(&events) {
+            let has_moved = n_moves > 1 && node.doubts_interfaces();
+            if node.doubts_routes(&events) || has_moved {
                 node.flush_or_say();
             }
         }
@@ -293,47 +306,60 @@ fn follow_filter(node: &Arc<Node>) -> Result<(), Error> {
     let mut nft = Nft::in_netns(&node.here)?;
     let node = Arc::clone(node);
     std::thread::Builder::new().name("filter".into()).spawn(move || {
-        let mut is_touched = false;
-        // Tables of others that changed; none if any of them may have.
-        let mut changed = Some(BTreeSet::new());
+        // The first change of ours in the transaction that is being told of.
+        let mut touched: Option<String> = None;
+        let mut changes = Changes::default();
         node.look_at_foreign(&mut nft, None);
         // Somebody may have come between the first transaction and the first event.
         if nft.generation().is_ok_and(|it| !node.dataplane().filter.is_own(it)) {
             node.audit_filter(&mut nft);
         }
         loop {
-            let is_pending = changed.as_ref().is_none_or(|tables| !tables.is_empty());
-            match monitor.next(if is_pending { FOREIGN_SETTLE } else { HOUR }) {
-                Ok(None) if is_pending => {
-                    let tables = changed.replace(BTreeSet::new());
-                    node.look_at_foreign(&mut nft, tables.as_ref());
+            let event = monitor.next(changes.wait(Instant::now()).unwrap_or(AUDIT));
+            let is_quiet = matches!(event, Ok(None));
+            match event {
+                // Pods and ways out come and go without an event of the ruleset.
+                Ok(None) if changes.is_empty() => {
+                    node.look_at_foreign(&mut nft, Some(&BTreeSet::new()));
                 }
                 Ok(None) => {}
-                Ok(Some(RulesetEvent::Changed { table, .. })) if table.name == TABLE => {
-                    is_touched = true;
+                Ok(Some(RulesetEvent::Changed { table, subject, name, is_deletion }))
+                    if table.name == TABLE =>
+                {
+                    touched.get_or_insert_with(|| damage(&table, subject, &name, is_deletion));
                 }
                 Ok(Some(RulesetEvent::Changed { table, .. })) => {
-                    if let Some(tables) = &mut changed {
-                        tables.insert(table);
-                    }
+                    changes.note(table, Instant::now());
                 }
-                Ok(Some(RulesetEvent::Committed { generation, .. })) => {
-                    if std::mem::take(&mut is_touched)
+                Ok(Some(RulesetEvent::Committed { generation, program, .. })) => {
+                    if let Some(what) = touched.take()
                         && !node.dataplane().filter.is_own(generation)
                     {
-                        node.doubt_filter(true);
+                        node.doubt_filter(Some(format!("{what} by {program}")));
                         node.flush_or_say();
                     }
                 }
                 Ok(Some(RulesetEvent::Lost)) | Err(_) => {
-                    node.doubt_filter(false);
+                    node.doubt_filter(None);
                     node.flush_or_say();
-                    changed = None;
+                    changes.note_loss(Instant::now());
                 }
+            }
+            if let Some(tables) = changes.due(is_quiet, Instant::now()) {
+                node.look_at_foreign(&mut nft, tables.as_ref());
             }
         }
     })?;
     Ok(())
+}
+
+/// What was done to our tables, in words.
+fn damage(table: &TableId, subject: Subject, name: &str, is_deletion: bool) -> String {
+    let done = if is_deletion { "deleted" } else { "added or changed" };
+    match subject {
+        Subject::Table => format!("{table} {done}"),
+        _ => format!("{subject} {name} of {table} {done}"),
+    }
 }
 
 /// Finds changes of our tables that no event told of.

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,8 +13,9 @@ use host::drops::{Denied, Drop, DropLog, Told};
 use host::marks::{DENIALS_GROUP, TABLE};
 use kernel::nflog::{LogEvent, Logged, PacketLog};
 use kernel::nft::{Nft, TableFamily, TableId};
+use kernel::{LinkIndex, Netlink};
 use model::resource::Direction;
-use policy::intent::Workload;
+use policy::intent::{Intent, TierInForce, Workload};
 use policy::render::{denial_chains, n_untold};
 use policy::{Place, RuleName};
 
@@ -21,6 +23,9 @@ use crate::node::Node;
 
 /// How long somebody else's hold on the group is waited for before it is tried again.
 const PAUSE: Duration = Duration::from_secs(10);
+
+/// So many names of interfaces are remembered.
+const INTERFACES_MAX: usize = 4096;
 
 /// The packets that were denied lately.
 #[derive(Debug, Default)]
@@ -49,10 +54,11 @@ pub(crate) fn start(node: &Arc<Node>) -> io::Result<()> {
 }
 
 fn listen(node: &Node, log: &mut PacketLog) {
+    let mut interfaces = Interfaces::default();
     while let Ok(event) = log.next(Duration::from_secs(3600)) {
         match event {
             Some(LogEvent::Packet(logged)) => {
-                if let Some(denied) = denied(logged) {
+                if let Some(denied) = denied(logged, &mut interfaces) {
                     // Whoever reads the log does not wait for a change of the kernel.
                     let now = now();
                     let is_first = node.drops.log().is_first(&denied, now);
@@ -66,28 +72,72 @@ fn listen(node: &Node, log: &mut PacketLog) {
     }
 }
 
+/// The names of interfaces, which packets have by number.
+#[derive(Default)]
+struct Interfaces {
+    netlink: Option<Netlink>,
+    known: BTreeMap<LinkIndex, Option<String>>,
+}
+
+impl Interfaces {
+    /// None for one that is gone. The kernel gives a number to one interface after the other, and
+    /// pods' get their name before they speak.
+    fn name(&mut self, index: LinkIndex) -> Option<String> {
+        if let Some(known) = self.known.get(&index) {
+            return known.clone();
+        }
+        if self.netlink.is_none() {
+            self.netlink = Netlink::open().ok();
+        }
+        let found = self.netlink.as_mut()?.link_by_index(index).ok()?;
+        let name = found.map(|link| link.name.to_string());
+        if self.known.len() == INTERFACES_MAX {
+            self.known.clear();
+        }
+        self.known.insert(index, name.clone());
+        name
+    }
+}
+
 /// What this node's policies say of a packet that they have just denied.
 fn told(node: &Node, denied: &Denied) -> Told {
     let dataplane = node.dataplane();
-    let intent = dataplane.inputs.policy();
+    told_by(dataplane.inputs.policy(), |address| dataplane.host_tiers(address), denied)
+}
+
+fn told_by<'a>(
+    intent: &'a Intent,
+    host_tiers: impl FnOnce(IpAddr) -> &'a [TierInForce],
+    denied: &Denied,
+) -> Told {
     let Some(name) = RuleName::read(&denied.rule, intent) else { return Told::default() };
-    let own = match name.direction {
-        Direction::Ingress => denied.destination,
-        Direction::Egress => denied.source,
+    let (own, interface) = match name.direction {
+        Direction::Ingress => (denied.destination, &denied.output),
+        Direction::Egress => (denied.source, &denied.input),
     };
     let has_it = |workload: &Workload| workload.addresses.iter().any(|it| it.address() == own);
-    let owner = intent.workloads.iter().find(|(_, workload)| has_it(workload));
-    let tier = owner.and_then(|(_, workload)| match &name.place {
-        Place::EndOfTier { tier } => workload.tiers.iter().find(|it| it.name == *tier),
+    let is_its = |workload: &Workload| interface.as_ref() == Some(&workload.interface);
+    // Whose interface it is, is certain; whose address, is what the packet says.
+    let by_interface = intent.workloads.iter().find(|(_, workload)| is_its(workload));
+    let owner =
+        by_interface.or_else(|| intent.workloads.iter().find(|(_, workload)| has_it(workload)));
+    let is_masked = name.direction == Direction::Egress
+        && by_interface.is_some_and(|(_, workload)| !has_it(workload));
+    let tiers = match owner {
+        Some((_, workload)) => workload.tiers.as_slice(),
+        None => host_tiers(own),
+    };
+    let tier = match &name.place {
+        Place::EndOfTier { tier } => tiers.iter().find(|it| it.name == *tier),
         _ => None,
-    });
+    };
     let policies = tier.into_iter().flat_map(|tier| tier.enforced(name.direction));
     let policies: Vec<String> = policies.map(ToString::to_string).collect();
     let decided = match policies.is_empty() {
         true => name.to_string(),
         false => format!("{name} (policies {})", policies.join(", ")),
     };
-    Told { decided: Some(decided), endpoint: owner.map(|(key, _)| key.clone()) }
+    Told { decided: Some(decided), endpoint: owner.map(|(key, _)| key.clone()), is_masked }
 }
 
 /// How many packets the rules of these denied since they stand and did not tell of. What cannot be
@@ -105,8 +155,9 @@ pub(crate) fn unrecorded(drops: &[Drop]) -> BTreeMap<String, u64> {
 }
 
 /// None for what is no packet of IP.
-fn denied(logged: Logged) -> Option<Denied> {
+fn denied(logged: Logged, interfaces: &mut Interfaces) -> Option<Denied> {
     let header = logged.header?;
+    let mut name = |index: Option<LinkIndex>| index.and_then(|index| interfaces.name(index));
     Some(Denied {
         rule: logged.prefix,
         source: header.source,
@@ -114,9 +165,48 @@ fn denied(logged: Logged) -> Option<Denied> {
         protocol: header.protocol,
         port: header.ports.map(|it| it.1),
         icmp: header.icmp,
+        input: name(logged.input),
+        output: name(logged.output),
     })
 }
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_lies_about_its_address_is_known_by_its_interface() {
+        let workload = |interface: &str, address: &str| Workload {
+            interface: interface.to_owned(),
+            addresses: vec![address.parse().unwrap()],
+            ..Workload::default()
+        };
+        let mut intent = Intent::default();
+        intent.workloads.insert("shop/web".to_owned(), workload("cali1", "10.244.0.1/32"));
+        intent.workloads.insert("shop/db".to_owned(), workload("cali2", "10.244.0.2/32"));
+        let denied = |source: [u8; 4], input: Option<&str>| Denied {
+            rule: "e:end:default".to_owned(),
+            source: source.into(),
+            destination: [10, 244, 0, 9].into(),
+            protocol: 6,
+            port: Some(80),
+            icmp: None,
+            input: input.map(str::to_owned),
+            output: None,
+        };
+        let of = |source, input| {
+            let told = told_by(&intent, |_| &[], &denied(source, input));
+            (told.endpoint, told.is_masked)
+        };
+        let web = || Some("shop/web".to_owned());
+        assert_eq!(of([10, 9, 9, 9], Some("cali1")), (web(), true));
+        assert_eq!(of([10, 244, 0, 2], Some("cali1")), (web(), true));
+        assert_eq!(of([10, 244, 0, 1], Some("cali1")), (web(), false));
+        assert_eq!(of([10, 244, 0, 1], None), (web(), false));
+        assert_eq!(of([10, 9, 9, 9], Some("eth0")), (None, false));
+    }
 }

@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use kernel::nft::expression::{Ct, Meta, Rejection, nat_flags};
+use kernel::nft::expression::{Ct, FibResult, Meta, Rejection, fib_flags, nat_flags};
 use kernel::nft::{
     Base, Batch, Chain, ChainKind, DataType, Element, Expression, Hook, Key, Nft, Register, Rule,
     Set, Source, Table, TableFamily, TableId, Verdict,
@@ -158,6 +158,19 @@ const FEATURES: &[Feature] = &[
             batch.add_elements(table, &map, &[element]);
             chain(batch, table, filter(Hook::Forward, 0), |rule| {
                 rule.dispatch(Source::Meta(Meta::InputName), "map")
+            });
+        },
+    },
+    Feature {
+        what: "the routing table in rules",
+        since: "4.10",
+        option: "CONFIG_NFT_FIB_INET",
+        without: None,
+        write: |batch, table| {
+            chain(batch, table, filter(Hook::Output, 0), |rule| {
+                let (flags, result) = (fib_flags::SOURCE, FibResult::AddressKind);
+                let local = 2_u32.to_ne_bytes();
+                rule.when(Source::Fib { flags, result }, &local).verdict(Verdict::Accept)
             });
         },
     },

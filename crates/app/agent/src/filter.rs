@@ -25,7 +25,7 @@ use kernel::nft::{Nft, Table, TableFamily, TableId};
 use kernel::{Netns, Remedy, Result};
 use policy::input::PolicyId;
 use policy::intent::{Dirty, Intent};
-use policy::render::{Refusal, Refused, Renderer, Settings, Surroundings};
+use policy::render::{Refusal, Refused, Renderer, Settings, Sizes, Surroundings};
 
 use commit::{PATIENT, Setback};
 pub(crate) use isolate::tiers_of;
@@ -63,10 +63,14 @@ pub(crate) struct FilterTable<K = Nft> {
     vouched: Option<u32>,
     /// How many transactions were committed.
     n_commits: u64,
+    /// How many were not.
+    n_failed: u64,
     /// Whether what is owed is to be tried with the next change, because nothing was carried out.
     is_owing: bool,
     /// Whether somebody else changed or removed our tables.
     is_lost: bool,
+    /// What of them, and who did it, in words, as far as that is known.
+    damage: Option<String>,
     is_repaired: bool,
     /// Whether there was a time in which our rules were not in force, or not as we made them.
     had_gap: bool,
@@ -100,11 +104,23 @@ impl<K: Netfilter> FilterTable<K> {
             own: VecDeque::new(),
             vouched: None,
             n_commits: 0,
+            n_failed: 0,
             is_owing: false,
             is_lost: false,
+            damage: None,
             is_repaired: false,
             had_gap: false,
         }
+    }
+
+    /// How much stands, as far as that is known.
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.installed.as_ref().map(Renderer::sizes).unwrap_or_default()
+    }
+
+    /// How many transactions were committed, and how many were not.
+    pub(crate) fn n_transactions(&self) -> (u64, u64) {
+        (self.n_commits, self.n_failed)
     }
 
     /// The settings.
@@ -159,6 +175,16 @@ impl<K: Netfilter> FilterTable<K> {
     /// Whether tables that somebody else had changed or removed were put right since the last time.
     pub(crate) fn take_repaired(&mut self) -> bool {
         std::mem::take(&mut self.is_repaired)
+    }
+
+    /// Takes what somebody else did to our tables, in words; the first of several counts.
+    pub(crate) fn note_damage(&mut self, damage: String) {
+        self.damage.get_or_insert(damage);
+    }
+
+    /// What of the tables that were put right was not as we made it, where that is known.
+    pub(crate) fn take_damage(&mut self) -> Option<String> {
+        self.damage.take()
     }
 
     /// Whether there was a time since the last call in which packets may have passed that our rules

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use api::Kind;
 use intent::{
     Contradiction, Dispute, Hop, Impostor, Inputs, LocalEndpoint, Obstacle, Twin, Unroutable,
 };
@@ -10,6 +11,10 @@ use net::Cidr;
 use policy::input::PolicyId;
 use policy::render::Refused;
 use serde::{Deserialize, Serialize};
+use store::resources::Name;
+
+/// Below this lie all resources, by the plurals of their kinds.
+const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -151,6 +156,19 @@ impl Finding {
         Self::new("MG-LINK-002", Severity::Degraded, "DATAPLANE", problem, fix)
     }
 
+    /// Several endpoints of the host are for one interface, the first of which is in force.
+    pub(crate) fn rival_claims(interface: &str, endpoints: &[&String]) -> Self {
+        let names: Vec<&str> = endpoints.iter().map(|it| it.as_str()).collect();
+        let (first, others) = names.split_first().unwrap_or((&"none", &[]));
+        let others = others.join(", ");
+        let problem = format!(
+            "interface {interface} has {} host endpoints: {first} is in force, {others} not",
+            names.len()
+        );
+        let fix = format!("margay get hep -o wide      # delete or change {others}, or {first}");
+        Self::new("MG-HOST-002", Severity::Degraded, "FILTER", problem, fix)
+    }
+
     /// The packet filter cannot hold something: it stands as before, or is closed.
     pub(crate) fn refused((object, why): (&String, &String)) -> Self {
         let problem = format!("{object}: {why}; what was in force before stays");
@@ -183,20 +201,33 @@ impl Finding {
 
     /// An object in the datastore cannot be used, or not as it is.
     pub(crate) fn quarantined(key: &str, problems: &[String], inputs: &Inputs) -> Self {
-        let is = match inputs.is_salvaged(key) {
-            true => "is in force only as far as it can be used",
-            false => "is not used",
+        let (kind, object) = (kind_at(key), spoken(key));
+        let is_setting = kind == Some(Kind::FelixConfiguration);
+        let (is, severity) = match (inputs.kept(key), inputs.is_salvaged(key)) {
+            (Some(revision), _) => (kept(key, revision), Severity::Degraded),
+            (None, true) if is_setting => {
+                let is = "is in force without what cannot be read, as if that were not given";
+                (is.to_owned(), Severity::Degraded)
+            }
+            (None, true) => {
+                ("is in force only as far as it can be used".to_owned(), Severity::Degraded)
+            }
+            (None, false) if kind.is_some_and(is_enforced) => (
+                "is not in force, and no readable revision of it is known".to_owned(),
+                Severity::Broken,
+            ),
+            (None, false) => ("is not used".to_owned(), Severity::Degraded),
         };
         let instead = match inputs.is_vouched(key) {
             true => "; its sandbox goes on as the journal has it",
             false => "",
         };
-        let problem = format!("{key} {is}: {}{instead}", problems.join("; "));
-        let fix = match key.starts_with("/calico/ipam/") {
-            true => "margay ipam repair --plan      # what would mend it".to_owned(),
-            false => "put the object right, or delete it: margay get … -o yaml".to_owned(),
+        let problem = format!("{object} {is}: {}{instead}", problems.join("; "));
+        let (code, cause) = match is_setting {
+            true => ("MG-CONF-001", "SETTINGS"),
+            false => ("MG-DATA-001", "DATAPLANE"),
         };
-        Self::new("MG-DATA-001", Severity::Degraded, "DATAPLANE", problem, fix)
+        Self::new(code, severity, cause, problem, mending(key))
     }
 
     /// An address of a live sandbox has another holder.
@@ -222,5 +253,66 @@ impl Finding {
         let problem = format!("{address} of endpoint {ours} is also that of {theirs} on {node}");
         let fix = format!("margay get wep -A -o wide      # delete {theirs} if no such pod runs");
         Self::new("MG-IPAM-002", Severity::Degraded, "IPAM", problem, fix)
+    }
+}
+
+/// An object in the words of people.
+pub(crate) fn spoken(key: &str) -> String {
+    Name::at_key(key).map_or_else(|| key.to_owned(), |name| name.spoken())
+}
+
+/// What is in force of an object whose stored value cannot be used.
+pub(crate) fn kept(key: &str, revision: i64) -> String {
+    let is_setting = kind_at(key) == Some(Kind::FelixConfiguration);
+    match (is_setting, revision) {
+        (true, 0) => "is in force, where it cannot be read as it was before".to_owned(),
+        (true, _) => format!("is in force, where it cannot be read as of revision {revision}"),
+        (false, 0) => {
+            "cannot be used as stored, its last readable version stays in force".to_owned()
+        }
+        (false, _) => {
+            format!(
+                "cannot be used as stored, its last readable revision {revision} stays in force"
+            )
+        }
+    }
+}
+
+/// The kind below which a key lies.
+fn kind_at(key: &str) -> Option<Kind> {
+    let plural = key.strip_prefix(RESOURCES)?.split('/').next()?;
+    Kind::all().find(|kind| kind.plural() == plural)
+}
+
+/// Whether something may be open that should be closed without an object of a kind.
+fn is_enforced(kind: Kind) -> bool {
+    let enforced = [
+        Kind::FelixConfiguration,
+        Kind::GlobalNetworkPolicy,
+        Kind::HostEndpoint,
+        Kind::NetworkPolicy,
+        Kind::Tier,
+    ];
+    enforced.contains(&kind)
+}
+
+/// How to see a bad object, and to be rid of it.
+fn mending(key: &str) -> String {
+    if key.starts_with("/calico/ipam/") {
+        return "margay ipam repair --plan      # what would mend it".to_owned();
+    }
+    match (Name::at_key(key), kind_at(key)) {
+        (Some(Name { kind, namespace, name }), _) => {
+            let (kind, name) = (kind.plural(), text::words::shell(&name));
+            let namespace = match namespace.as_str() {
+                "" => String::new(),
+                namespace => format!(" -n {}", text::words::shell(namespace)),
+            };
+            format!("margay get {kind} {name}{namespace} -o yaml      # put it right, or delete it")
+        }
+        (None, Some(kind)) => {
+            format!("margay get {} -A      # names it; only its key can be deleted", kind.plural())
+        }
+        (None, None) => "delete the key, or put its value right".to_owned(),
     }
 }

@@ -1,22 +1,41 @@
 //! Other programs' tables of the packet filter that drop what ours lets through.
 //!
-//! A packet passes every table that has a chain at its way: a drop in any of them is final. So
-//! chains that drop by default, and rules that drop without looking at the interface, are named;
-//! they are never touched.
+//! A packet passes every table that has a chain at its way: a drop in any of them is final. So the
+//! packets of pods are followed through the chains of others, and those that lose some are named;
+//! they are never touched. A rule that asks what cannot be told from here is taken to drop nothing:
+//! a healthy node has no findings.
+
+mod ask;
+mod changes;
+mod packets;
+#[cfg(test)]
+mod tests;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::marks::TABLES;
-use kernel::Result;
-use kernel::nft::expression::{Comparison, Ct, Meta};
-use kernel::nft::{
-    Chain, Expression, Hook, ListedRule, Nft, Rule, Source, TableFamily, TableId, Verdict,
-};
+use kernel::nft::{Base, Chain, Element, Hook, ListedRule, Nft, TableFamily, TableId};
+use kernel::{LinkIndex, Netlink, Result, RouteFilter};
+use net::Cidr;
+use policy::render::Surroundings;
 
 use crate::finding::{Finding, Severity};
+use ask::Members;
+pub(crate) use changes::Changes;
+pub(crate) use packets::{Link, World};
+use walk::Walk;
 
 /// What other tables drop, by table and chain.
 pub(crate) type Drops = BTreeMap<(String, String), Loss>;
+
+/// What is known of other programs' tables.
+#[derive(Debug, Default)]
+pub(crate) struct Foreign {
+    pub(crate) drops: Drops,
+    /// For which packets they were looked at.
+    pub(crate) world: World,
+}
 
 /// How a chain drops, and how to let sandboxes through there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,36 +44,102 @@ pub(crate) struct Loss {
     fix: String,
 }
 
-/// What the names of sandboxes' interfaces begin with.
-const PREFIX: &[u8] = b"cali";
-/// So many chains are followed from one to the next.
-const LINKS_MAX: usize = 4;
+/// Where the kernel names the tables of iptables' old kind that it has.
+const LEGACY: [(&str, &str); 2] =
+    [("/proc/net/ip_tables_names", "iptables"), ("/proc/net/ip6_tables_names", "ip6tables")];
+
+/// What of this node the packets of pods pass. The way out is by the node's own address, and by
+/// default.
+pub(crate) fn world(
+    netlink: &mut Netlink,
+    prefixes: &[String],
+    around: &Surroundings,
+    addresses: &BTreeSet<Cidr>,
+) -> Result<World> {
+    let links = netlink.links()?;
+    let is_pods = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
+    let mut out: BTreeSet<LinkIndex> = netlink
+        .addresses(None)?
+        .iter()
+        .filter(|it| around.host_addresses.contains(&it.address.addr()))
+        .map(|it| it.link)
+        .collect();
+    let main = RouteFilter { table: Some(kernel::Table::MAIN), ..RouteFilter::default() };
+    let routes = netlink.routes(&main)?;
+    let default = routes.iter().filter(|it| it.destination.prefix_len() == 0);
+    out.extend(default.flat_map(|it| &it.next_hops).filter_map(|hop| hop.link));
+    let own = |is_meant: &dyn Fn(&kernel::Link) -> bool| -> Vec<Link> {
+        let meant = links.iter().filter(|link| is_meant(link));
+        meant.map(|link| Link::new(link.name.as_str(), link.index.0)).collect()
+    };
+    let mut pods = own(&|link| is_pods(link.name.as_str()));
+    pods.extend(prefixes.iter().map(|prefix| Link::to_come(prefix)));
+    let is_in_pool = |it: &&Cidr| around.pools.iter().any(|pool| pool.contains(it.address()));
+    let others = addresses.iter().filter(|it| !is_in_pool(it));
+    Ok(World {
+        prefixes: prefixes.to_vec(),
+        pods,
+        uplinks: own(&|link| out.contains(&link.index) && !is_pods(link.name.as_str())),
+        networks: around.pools.iter().chain(others).map(|it| it.masked()).collect(),
+    })
+}
 
 /// Looks at one table, or at all.
 pub(crate) fn look(
     nft: &mut Nft,
+    world: &World,
     only: Option<&BTreeSet<TableId>>,
     drops: &mut Drops,
 ) -> Result<()> {
     let tables = nft.tables()?;
     drops.retain(|(name, _), _| tables.iter().any(|table| spoken(&table.id) == *name));
-    for table in tables.iter().map(|table| &table.id) {
+    for table in &tables {
+        let (is_dormant, table) = (table.is_dormant, &table.id);
         let is_meant = only.is_none_or(|only| only.contains(table));
-        let is_ip = matches!(table.family, TableFamily::Inet | TableFamily::Ip | TableFamily::Ip6);
-        if !is_meant || !is_ip || TABLES.contains(&table.name.as_str()) {
+        let has_pods = matches!(
+            table.family,
+            TableFamily::Inet | TableFamily::Ip | TableFamily::Ip6 | TableFamily::Netdev
+        );
+        if !is_meant || !has_pods || TABLES.contains(&table.name.as_str()) {
             continue;
         }
         let chains: Vec<Chain> =
             nft.chains(Some(table))?.into_iter().map(|(_, chain)| chain).collect();
-        let rules = match chains.iter().any(is_on_the_way) {
+        let rules = match !is_dormant && chains.iter().any(|chain| chain.base.is_some()) {
             true => nft.rules(Some(table))?,
             false => Vec::new(),
         };
-        let name = spoken(table);
-        drops.retain(|(of, _), _| *of != name);
-        drops.extend(found(&name, &chains, &rules));
+        drops.retain(|(of, _), _| *of != spoken(table));
+        if !is_dormant {
+            let mut sets = Sets { nft: &mut *nft, table, known: BTreeMap::new() };
+            let mut members = |name: &str| sets.members(name);
+            drops.extend(Seen { table, chains: &chains, rules: &rules, world }.drops(&mut members));
+        }
     }
     Ok(())
+}
+
+/// The sets of a table, read as rules that matter ask for them.
+struct Sets<'a> {
+    nft: &'a mut Nft,
+    table: &'a TableId,
+    known: BTreeMap<String, Option<Vec<Element>>>,
+}
+
+impl Sets<'_> {
+    fn members(&mut self, name: &str) -> Option<Vec<Element>> {
+        if !self.known.contains_key(name) {
+            let read = self.read(name);
+            self.known.insert(name.to_owned(), read);
+        }
+        self.known.get(name).cloned().flatten()
+    }
+
+    fn read(&mut self, name: &str) -> Option<Vec<Element>> {
+        let sets = self.nft.all_sets(self.table).ok()?;
+        let set = sets.iter().find(|set| set.name == name)?;
+        self.nft.elements(self.table, set).ok()
+    }
 }
 
 /// A table as `nft` is told which one is meant.
@@ -62,132 +147,113 @@ fn spoken(table: &TableId) -> String {
     format!("{} {}", table.family, table.name)
 }
 
-/// What the chains of one table drop on the way of forwarded packets.
-fn found(table: &str, chains: &[Chain], rules: &[ListedRule]) -> Drops {
-    let mut drops = Drops::new();
-    for chain in chains.iter().filter(|chain| is_on_the_way(chain)) {
-        let own: Vec<&ListedRule> =
-            rules.iter().filter(|listed| listed.rule.chain == chain.name).collect();
-        let bad: Vec<&ListedRule> =
-            own.iter().filter(|listed| drops_at_large(&listed.rule)).copied().collect();
-        // What is accepted before cannot be lost.
-        let first = own.iter().position(|listed| drops_at_large(&listed.rule));
-        let before = &own[..first.unwrap_or(own.len())];
-        if lets_ours_through(before, rules) {
-            continue;
-        }
-        let is_closed = chain.base.as_ref().is_some_and(|base| base.drops_by_default);
-        let what = match bad.as_slice() {
-            _ if is_closed => "drops what none of its rules accepts".to_owned(),
-            [] => continue,
-            [one] => {
-                let handle = one.handle;
-                format!("has a rule that drops without naming an interface (handle {handle})")
+/// One table of another program.
+struct Seen<'a> {
+    table: &'a TableId,
+    chains: &'a [Chain],
+    rules: &'a [ListedRule],
+    world: &'a World,
+}
+
+impl Seen<'_> {
+    /// What its chains drop of pods' packets.
+    fn drops(&self, members: &mut Members<'_>) -> Drops {
+        let mut drops = Drops::new();
+        for chain in self.chains {
+            let Some(base) = &chain.base else { continue };
+            let mut walk = Walk::new(self.rules, members);
+            let mut is_closed = false;
+            for packets in packets::at(self.world, self.table.family, base.hook, &base.devices) {
+                is_closed |=
+                    !walk.through(&chain.name, packets).is_empty() && base.drops_by_default;
             }
-            [first, ..] => format!(
-                "has {} rules that drop without naming an interface (the first with handle {})",
-                bad.len(),
-                first.handle
-            ),
-        };
-        let fix = fix(table, &chain.name, chains);
-        drops.insert((table.to_owned(), chain.name.clone()), Loss { what, fix });
-    }
-    drops
-}
-
-/// What to type so that sandboxes are let through: in the way of the program whose table it is.
-fn fix(table: &str, chain: &str, chains: &[Chain]) -> String {
-    let both =
-        |command: &str| format!("{command} -i cali+ -j ACCEPT; {command} -o cali+ -j ACCEPT");
-    let has_docker = chains.iter().any(|chain| chain.name == "DOCKER-USER");
-    match (table, chain) {
-        ("ip filter", "FORWARD") if has_docker => both("iptables -I DOCKER-USER"),
-        ("ip6 filter", "FORWARD") if has_docker => both("ip6tables -I DOCKER-USER"),
-        ("ip filter", "FORWARD") => both("iptables -I FORWARD"),
-        ("ip6 filter", "FORWARD") => both("ip6tables -I FORWARD"),
-        ("inet firewalld", _) => "firewall-cmd --permanent --zone=trusted --add-interface=cali+; \
-                                  firewall-cmd --reload"
-            .to_owned(),
-        _ => format!(
-            "nft insert rule {table} {chain} iifname 'cali*' accept; nft insert rule {table} \
-             {chain} oifname 'cali*' accept"
-        ),
-    }
-}
-
-/// Whether these rules accept everything that comes from sandboxes, and everything that goes there.
-fn lets_ours_through(own: &[&ListedRule], all: &[ListedRule]) -> bool {
-    [Meta::InputName, Meta::OutputName].into_iter().all(|side| accepts(own, all, side, LINKS_MAX))
-}
-
-fn accepts(own: &[&ListedRule], all: &[ListedRule], side: Meta, links: usize) -> bool {
-    own.iter().any(|listed| match Condition::of(&listed.rule, side) {
-        Some((_, Verdict::Accept)) => true,
-        Some((condition, Verdict::Jump(chain) | Verdict::Goto(chain))) if links > 0 => {
-            let within: Vec<&ListedRule> =
-                all.iter().filter(|listed| listed.rule.chain == *chain).collect();
-            let is_open = |rule: &Rule| {
-                matches!(Condition::of(rule, side), Some((Condition::None, Verdict::Accept)))
+            let what = match walk.lost.first() {
+                _ if is_closed => "drops what none of its rules accepts".to_owned(),
+                None => continue,
+                Some((of, handle)) => {
+                    let place = match *of == chain.name {
+                        true => format!("handle {handle}"),
+                        false => format!("handle {handle} in chain {of}"),
+                    };
+                    match walk.lost.len() {
+                        1 => format!("has a rule that drops ({place})"),
+                        n => format!("has {n} rules that drop (the first: {place})"),
+                    }
+                }
             };
-            match condition {
-                Condition::Ours => within.iter().any(|listed| is_open(&listed.rule)),
-                Condition::None => accepts(&within, all, side, links - 1),
+            let fix = self.fix(&chain.name, base);
+            drops.insert((spoken(self.table), chain.name.clone()), Loss { what, fix });
+        }
+        drops
+    }
+
+    /// What to type so that sandboxes are let through: in the way of the program whose table it
+    /// is.
+    fn fix(&self, chain: &str, base: &Base) -> String {
+        let prefixes = || self.world.prefixes.iter();
+        let both = |command: &str| {
+            let of =
+                |it: &String| format!("{command} -i {it}+ -j ACCEPT; {command} -o {it}+ -j ACCEPT");
+            prefixes().map(of).collect::<Vec<_>>().join("; ")
+        };
+        let has_docker = self.chains.iter().any(|chain| chain.name == "DOCKER-USER");
+        let table = spoken(self.table);
+        match (table.as_str(), chain) {
+            ("ip filter", "FORWARD") if has_docker => both("iptables -I DOCKER-USER"),
+            ("ip6 filter", "FORWARD") if has_docker => both("ip6tables -I DOCKER-USER"),
+            ("ip filter", "FORWARD") => both("iptables -I FORWARD"),
+            ("ip6 filter", "FORWARD") => both("ip6tables -I FORWARD"),
+            ("inet firewalld", "filter_FORWARD") => {
+                let add = prefixes().map(|it| format!(" --add-interface={it}+"));
+                let add: String = add.collect();
+                format!("firewall-cmd --permanent --zone=trusted{add}; firewall-cmd --reload")
+            }
+            _ => {
+                let insert =
+                    |what: String| format!("nft insert rule {table} {chain} {what} accept");
+                self.passes(base).into_iter().map(insert).collect::<Vec<_>>().join("; ")
             }
         }
-        _ => false,
-    })
-}
+    }
 
-/// What a rule asks before its verdict.
-enum Condition {
-    /// Nothing.
-    None,
-    /// That the packet comes from, or goes to, a sandbox.
-    Ours,
-}
-
-impl Condition {
-    /// The condition and the verdict of a rule; none if it asks anything else.
-    fn of(rule: &Rule, side: Meta) -> Option<(Self, &Verdict)> {
-        let asks = |it: &&Expression| {
-            !matches!(it, Expression::Counter { .. } | Expression::NamedCounter(_))
-        };
-        let steps: Vec<&Expression> = rule.expressions.iter().filter(asks).collect();
-        match steps.as_slice() {
-            [Expression::Verdict(verdict)] => Some((Self::None, verdict)),
-            [
-                Expression::Load { source: Source::Meta(meta), .. },
-                Expression::Compare { operator: Comparison::Equal, value, .. },
-                Expression::Verdict(verdict),
-            ] if *meta == side && PREFIX.starts_with(value) => Some((Self::Ours, verdict)),
-            _ => None,
+    /// What tells pods' packets from others at a chain: by addresses, where one of the interfaces
+    /// is not known.
+    fn passes(&self, base: &Base) -> Vec<String> {
+        if matches!(base.hook, Hook::Forward | Hook::Postrouting) {
+            let of = |it: &String| [format!("iifname '{it}*'"), format!("oifname '{it}*'")];
+            return self.world.prefixes.iter().flat_map(of).collect();
         }
+        let is_seen = |it: &&Cidr| match self.table.family {
+            TableFamily::Ip => it.is_ipv4(),
+            TableFamily::Ip6 => !it.is_ipv4(),
+            _ => true,
+        };
+        let networks = self.world.networks.iter().filter(is_seen);
+        let both = networks.flat_map(|network| {
+            let ip = if network.is_ipv4() { "ip" } else { "ip6" };
+            ["saddr", "daddr"].map(|side| format!("{ip} {side} {network}"))
+        });
+        both.collect()
     }
 }
 
-/// Whether forwarded packets meet a chain by themselves.
-fn is_on_the_way(chain: &Chain) -> bool {
-    let hook = chain.base.as_ref().map(|base| base.hook);
-    matches!(hook, Some(Hook::Prerouting | Hook::Forward | Hook::Postrouting))
-}
-
-/// Whether a rule drops packets whichever interface they come from or go to. Those that look at
-/// the state of connections drop what is invalid, and matches of iptables cannot be read.
-fn drops_at_large(rule: &Rule) -> bool {
-    let is_drop =
-        |it: &Expression| matches!(it, Expression::Verdict(Verdict::Drop) | Expression::Reject(_));
-    let narrows = |it: &Expression| match it {
-        Expression::Load { source, .. } => matches!(
-            source,
-            Source::Meta(Meta::InputName | Meta::OutputName | Meta::InputIndex | Meta::OutputIndex)
-                | Source::Ct(Ct::State)
-                | Source::Fib { .. }
-        ),
-        Expression::Unknown(_) | Expression::Limit { .. } | Expression::Update { .. } => true,
-        _ => false,
+/// What is to be known of tables that cannot be looked into: no finding, because nothing is known
+/// to be wrong.
+pub(crate) fn notes() -> Vec<String> {
+    let filters = |(path, program): (&str, &str)| {
+        let names = std::fs::read_to_string(path).unwrap_or_default();
+        // Tables that translate addresses drop nothing.
+        let mut names: Vec<&str> = names.lines().filter(|name| *name != "nat").collect();
+        names.sort_unstable();
+        (!names.is_empty()).then(|| {
+            format!(
+                "{program}-legacy has tables here ({}), which cannot be looked into: what they drop \
+                 is lost whatever policy says      ({program}-legacy-save shows them)",
+                names.join(", ")
+            )
+        })
     };
-    rule.expressions.iter().any(is_drop) && !rule.expressions.iter().any(narrows)
+    LEGACY.into_iter().filter_map(filters).collect()
 }
 
 /// A table of somebody else may drop what ours lets through.
@@ -198,80 +264,4 @@ pub(crate) fn finding(((table, chain), loss): (&(String, String), &Loss)) -> Fin
          policy allows may be lost there"
     );
     Finding::new("MG-FILTER-002", Severity::Degraded, "FILTER", problem, fix.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use kernel::nft::{Base, ChainKind};
-
-    use super::*;
-
-    fn base(name: &str, hook: Hook, drops_by_default: bool) -> Chain {
-        let base = Base { drops_by_default, ..Base::new(ChainKind::Filter, hook, 0) };
-        Chain::based(name, base)
-    }
-
-    fn listed(rule: Rule) -> ListedRule {
-        ListedRule { table: TableId::new(TableFamily::Ip, "filter"), handle: 1, rule }
-    }
-
-    #[test]
-    fn what_drops_at_large_is_named_and_the_rest_is_not() {
-        let chains = [
-            base("FORWARD", Hook::Forward, true),
-            base("guard", Hook::Prerouting, false),
-            base("fine", Hook::Forward, false),
-            base("INPUT", Hook::Input, true),
-        ];
-        let drop = |chain: &str| Rule::new(chain).verdict(Verdict::Drop);
-        let rules = [
-            listed(drop("guard")),
-            listed(
-                Rule::new("fine")
-                    .when(Source::Meta(Meta::InputName), b"eth0\0")
-                    .verdict(Verdict::Drop),
-            ),
-            listed(Rule::new("fine").verdict(Verdict::Accept)),
-            listed(drop("INPUT")),
-        ];
-        let drops = found("ip filter", &chains, &rules);
-        let places: Vec<&str> = drops.keys().map(|(_, chain)| chain.as_str()).collect();
-        assert_eq!(places, ["FORWARD", "guard"]);
-    }
-
-    #[test]
-    fn a_chain_that_accepts_sandboxes_first_drops_nothing_of_theirs() {
-        let chains = [base("FORWARD", Hook::Forward, true), Chain::plain("DOCKER-USER")];
-        let jump = Rule::new("FORWARD").counted().verdict(Verdict::Jump("DOCKER-USER".into()));
-        let accept = |side| {
-            Rule::new("DOCKER-USER").when(Source::Meta(side), b"cali").verdict(Verdict::Accept)
-        };
-        let from = listed(accept(Meta::InputName));
-        let to = listed(accept(Meta::OutputName));
-        let of = |rules: &[ListedRule]| found("ip filter", &chains, rules);
-        assert_eq!(of(&[listed(jump.clone()), from.clone(), to.clone()]), Drops::new());
-        // One side only is not enough, and nobody is asked who is not on the way.
-        for rules in [vec![listed(jump), from.clone()], vec![from, to]] {
-            let drops = of(&rules);
-            let loss = &drops[&("ip filter".to_owned(), "FORWARD".to_owned())];
-            assert!(loss.fix.starts_with("iptables -I DOCKER-USER -i cali+"), "{loss:?}");
-        }
-    }
-
-    #[test]
-    fn what_comes_before_a_rule_that_drops_counts_and_what_comes_after_does_not() {
-        let chains = [base("guard", Hook::Forward, false)];
-        let sides = [Meta::InputName, Meta::OutputName];
-        let accept = |side| {
-            listed(Rule::new("guard").when(Source::Meta(side), b"cali").verdict(Verdict::Accept))
-        };
-        let drop = listed(Rule::new("guard").verdict(Verdict::Drop));
-        let open = [accept(sides[0]), accept(sides[1]), drop.clone()];
-        assert_eq!(found("inet mine", &chains, &open), Drops::new());
-        let late = [drop, accept(sides[0]), accept(sides[1])];
-        let drops = found("inet mine", &chains, &late);
-        let loss = &drops[&(spoken(&TableId::new(TableFamily::Inet, "mine")), "guard".to_owned())];
-        assert_eq!(loss.what, "has a rule that drops without naming an interface (handle 1)");
-        assert!(loss.fix.starts_with("nft insert rule inet mine guard iifname"), "{loss:?}");
-    }
 }

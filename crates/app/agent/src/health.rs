@@ -10,7 +10,7 @@ use intent::Dispute;
 use net::Cidr;
 
 use crate::disk::Unwritable;
-use crate::finding::{Finding, Severity};
+use crate::finding::{Finding, Severity, spoken};
 use crate::repairs::Repairs;
 
 /// The sorts of events by which one knows whether the datastore is lost, and how the text of the
@@ -91,6 +91,8 @@ pub(crate) struct Flushed<'a> {
     pub(crate) routes: Vec<Cidr>,
     /// Whether our tables had been.
     pub(crate) filter: bool,
+    /// What of it was not as it was made, where that is known.
+    pub(crate) damage: Option<String>,
     /// What cannot be used now.
     pub(crate) quarantined: &'a BTreeMap<String, Vec<String>>,
     /// Addresses of ours that others hold.
@@ -249,7 +251,8 @@ impl Health {
         }
         if flushed.filter {
             vitals.filter_repaired += 1;
-            if let Some(text) = vitals.filter_repairs.add(Instant::now()) {
+            let damage = flushed.damage.as_deref();
+            if let Some(text) = vitals.filter_repairs.add(Instant::now(), damage) {
                 events.note("repaired", &text);
             }
         }
@@ -332,12 +335,13 @@ impl Vitals {
         }
         for (key, problems) in now {
             if self.quarantined.get(key) != Some(problems) {
-                let text = format!("{key} cannot be used as it is: {}", problems.join("; "));
+                let (object, problems) = (spoken(key), problems.join("; "));
+                let text = format!("{object} cannot be used as it is: {problems}");
                 events.note("quarantine", &text);
             }
         }
         for key in self.quarantined.keys().filter(|key| !now.contains_key(*key)) {
-            events.note("released", &format!("{key} was put right or deleted"));
+            events.note("released", &format!("{} was put right or deleted", spoken(key)));
         }
         self.quarantined.clone_from(now);
     }
@@ -407,7 +411,15 @@ mod tests {
         let flush = |problem: Option<&str>, quarantined: &BTreeMap<String, Vec<String>>| {
             let (routes, problem) = (Vec::new(), problem.map(str::to_owned));
             let (took, disputes) = (Duration::ZERO, Vec::new());
-            let flushed = Flushed { problem, took, routes, filter: false, quarantined, disputes };
+            let flushed = Flushed {
+                problem,
+                took,
+                routes,
+                filter: false,
+                damage: None,
+                quarantined,
+                disputes,
+            };
             health.flushed(&events, &flushed);
         };
         flush(Some("no memory"), &bad);

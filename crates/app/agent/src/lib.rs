@@ -19,6 +19,7 @@ mod foreign;
 mod gates;
 mod health;
 mod http;
+mod interfaces;
 mod join;
 mod keeper;
 mod memory;

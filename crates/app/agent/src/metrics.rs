@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use host::report::{Severity, Status};
 use intent::Census;
+use policy::render::Sizes;
 
 use crate::health::Vitals;
 use crate::node::Node;
@@ -22,7 +23,12 @@ pub(crate) fn text(node: &Node) -> String {
     let (census, active, n_held) = {
         let dataplane = node.dataplane();
         let policy = dataplane.inputs.policy();
-        let active = Active { policies: policy.policies.len(), sets: policy.sets.len() };
+        let active = Active {
+            policies: policy.policies.len(),
+            sets: policy.sets.len(),
+            sizes: dataplane.filter.sizes(),
+            n_transactions: dataplane.filter.n_transactions(),
+        };
         (dataplane.inputs.census(), active, dataplane.trials.n_held())
     };
     let started = node.health.started.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -31,6 +37,8 @@ pub(crate) fn text(node: &Node) -> String {
     ours(&mut page, &status, &vitals);
     let help = "Objects that are not in force: they cut the node off from its datastore.";
     page.one("margay_held_objects", "gauge", help, wide(n_held));
+    let help = "Policies of the cluster that are staged, and so never in force.";
+    page.one("margay_staged_policies", "gauge", help, wide(census.staged));
     page.head("margay_events_total", "counter", "What the agent noted since it started.");
     for (sort, n) in node.events.counts() {
         page.row("margay_events_total", &[("sort", &sort)], n);
@@ -43,6 +51,9 @@ pub(crate) fn text(node: &Node) -> String {
 struct Active {
     policies: usize,
     sets: usize,
+    sizes: Sizes,
+    /// Those of the kernel that were committed, and those that were not.
+    n_transactions: (u64, u64),
 }
 
 fn felix(page: &mut Page, status: &Status, vitals: &Vitals, census: &Census, active: &Active) {
@@ -81,10 +92,27 @@ fn felix(page: &mut Page, status: &Status, vitals: &Vitals, census: &Census, act
     page.one("felix_resyncs_started", "counter", help, vitals.n_syncs);
     let help = "Changes of the kernel that failed and are tried again.";
     page.one("felix_int_dataplane_failures", "counter", help, vitals.n_failures);
+    nft(page, active);
+    let help = "Routes of ours in the kernel.";
+    page.one("felix_route_table_num_routes", "gauge", help, status.routes.count);
     let name = "felix_int_dataplane_apply_time_seconds";
     page.head(name, "summary", "How long changes of the kernel took.");
     page.row(&format!("{name}_sum"), &[], vitals.flush_time.as_secs_f64());
     page.row(&format!("{name}_count"), &[], vitals.n_flushes);
+}
+
+/// What Felix counts where it works with nftables.
+fn nft(page: &mut Page, active: &Active) {
+    let Sizes { chains, rules, sets, maps } = active.sizes;
+    page.one("felix_nft_chains", "gauge", "Chains of ours in the kernel.", chains);
+    page.one("felix_nft_rules", "gauge", "Rules in them.", rules);
+    page.one("felix_nft_sets", "gauge", "Sets of ours in the kernel.", sets);
+    page.one("felix_nft_maps", "gauge", "Maps of ours in the kernel.", maps);
+    let (committed, failed) = active.n_transactions;
+    let help = "Transactions of nftables, whatever came of them.";
+    page.one("felix_nft_calls", "counter", help, committed + failed);
+    let help = "Transactions of nftables that the kernel did not carry out.";
+    page.one("felix_nft_errors", "counter", help, failed);
 }
 
 fn ours(page: &mut Page, status: &Status, vitals: &Vitals) {

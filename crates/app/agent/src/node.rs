@@ -18,6 +18,7 @@ use intent::{Changed, Hop, InSync, Inputs, Live, Overlay, Read, hold};
 use ipam::{Plan, Planned, Planner, View};
 use kernel::nft::{Nft, TableId};
 use kernel::{LinkName, Netlink, Netns, Removals};
+use net::Cidr;
 use policy::intent::Dirty;
 use sandbox::claim::{self, endpoint_key, resource_key};
 use sandbox::life::{Phase, Record, Step};
@@ -29,10 +30,12 @@ use crate::drops::Drops;
 use crate::endpoint_status::{EndpointStatus, InForce};
 use crate::features::Kernel;
 use crate::filter::audit::{self, Audit};
-use crate::filter::{self, Absent, FilterTable, Wanted};
+use crate::filter::settings::{Telling, settings as settings_of};
+use crate::filter::{Absent, FilterTable, Wanted};
 use crate::finding::Finding;
-use crate::foreign;
+use crate::foreign::{self, Foreign, World};
 use crate::health::{self, Flushed, Health, Registration};
+use crate::interfaces::{self, Networks};
 use crate::memory::{self, Memory};
 use crate::motion::{Gate, Motions};
 use crate::orders::Orders;
@@ -62,6 +65,8 @@ pub(crate) struct Settings {
     pub(crate) agent_socket: Option<PathBuf>,
     /// How many addresses of each family to hold for times without a datastore.
     pub(crate) reserve: usize,
+    /// What the packet filter tells.
+    pub(crate) telling: Telling,
 }
 
 /// A node.
@@ -105,8 +110,9 @@ pub(crate) struct Node {
     /// Interfaces that are nobody's as of the last look, and why.
     pub(crate) nobodys: Mutex<BTreeMap<String, String>>,
     /// What other programs' tables of the packet filter drop.
-    foreign: Mutex<foreign::Drops>,
+    foreign: Mutex<Foreign>,
     pub(crate) kernel: Kernel,
+    pub(crate) telling: Telling,
 }
 
 /// What the kernel should hold, and what holds it.
@@ -120,8 +126,11 @@ pub(crate) struct Dataplane {
     pub(crate) memory: Memory,
     /// What is known of an earlier run; none once the datastore was read, or while it may be.
     pub(crate) recalled: Option<Recalled>,
+    /// The interfaces of this host as of the last look; none where no endpoint of it asks for them.
+    pub(crate) networks: Option<Networks>,
     findings: Vec<Finding>,
     pub(crate) parameters: Parameters,
+    telling: Telling,
     grief: Grief,
     pub(crate) trials: Trials,
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
@@ -182,13 +191,15 @@ impl Node {
         let dataplane = Dataplane {
             inputs,
             routes: RouteTable::new(Netlink::in_netns(&here)?),
-            filter: FilterTable::new(&here, filter::settings::settings(&parameters.config))?,
+            filter: FilterTable::new(&here, settings_of(&parameters.config, settings.telling))?,
             changed: Changed { routes: true, filter: true, settings: true },
             overlay: Overlay::of(&records),
             memory: Memory::new(&settings.name),
             recalled: None,
+            networks: None,
             findings: Vec::new(),
             parameters,
+            telling: settings.telling,
             grief: Grief::new(&settings.state),
             trials: Trials::read(&settings.state, &settings.name, &store.describe(), &events),
             ahead: BTreeMap::new(),
@@ -224,8 +235,9 @@ impl Node {
             progress: Progress::default(),
             endpoint_status: EndpointStatus::default(),
             nobodys: Mutex::new(BTreeMap::new()),
-            foreign: Mutex::new(foreign::Drops::new()),
+            foreign: Mutex::new(Foreign::default()),
             kernel: Kernel::default(),
+            telling: settings.telling,
             drops: Drops::default(),
         })
     }
@@ -331,6 +343,7 @@ impl Node {
         match result {
             Ok(()) if proof.is_some() => {
                 dataplane.grief.is_over();
+                dataplane.memory.settle(&dataplane.inputs);
                 let mut refused = refusals(dataplane.filter.refused(), &dataplane.inputs);
                 refused.extend(dataplane.trials.refused());
                 let now = InForce {
@@ -341,12 +354,13 @@ impl Node {
                 };
                 self.endpoint_status.applied(std::mem::take(&mut dataplane.unreported), &now);
                 let absent = dataplane.trials.absent();
-                self.progress.reached(Realised { revision: newest, refused, absent });
+                let interfaces = dataplane.networks.clone();
+                self.progress.reached(Realised { revision: newest, refused, absent, interfaces });
                 // Without the host's own addresses nobody can tell what is forbidden.
                 if dataplane.filter.take_gap()
-                    && let Ok(interfaces) = dataplane.routes.interfaces()
+                    && let Ok(networks) = dataplane.routes.networks()
                 {
-                    let own = interfaces.into_values().flatten().collect();
+                    let own = interfaces::addresses(&networks).into_values().flatten().collect();
                     self.close_window(dataplane.inputs.policy(), &own);
                 }
             }
@@ -363,6 +377,7 @@ impl Node {
             took: began.elapsed(),
             routes: dataplane.routes.take_repaired(),
             filter: dataplane.filter.take_repaired(),
+            damage: dataplane.filter.take_damage(),
             quarantined: dataplane.inputs.quarantined(),
             disputes: dataplane.inputs.disputes(),
         };
@@ -412,10 +427,12 @@ impl Node {
         self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody has changed our tables of the packet filter, or may have: they are installed anew.
-    pub(crate) fn doubt_filter(&self, is_sure: bool) {
+    /// Somebody has changed our tables of the packet filter, and how, or may have: they are
+    /// installed anew.
+    pub(crate) fn doubt_filter(&self, damage: Option<String>) {
         let mut dataplane = self.dataplane();
-        dataplane.filter.doubt(is_sure);
+        dataplane.filter.doubt(damage.is_some());
+        damage.into_iter().for_each(|damage| dataplane.filter.note_damage(damage));
         dataplane.changed.filter = true;
     }
 
@@ -436,6 +453,7 @@ impl Node {
                     let text = format!("the packet filter is not as it was made: {words}");
                     self.events.note("drift", &text);
                     dataplane.filter.doubt(true);
+                    dataplane.filter.note_damage(words);
                     dataplane.changed.filter = true;
                     break;
                 }
@@ -446,11 +464,29 @@ impl Node {
         }
     }
 
-    /// Looks at what other programs' tables drop: at these, or at all.
+    /// Looks at what other programs' tables drop: at these, or at all, and always at all if pods,
+    /// their addresses or the ways out are others than the last time.
     pub(crate) fn look_at_foreign(&self, nft: &mut Nft, only: Option<&BTreeSet<TableId>>) {
-        let mut drops = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(world) = self.world() else { return };
+        let mut foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let foreign = &mut *foreign;
+        let only = only.filter(|_| foreign.world == world);
         // A list that changes while it is read is read at the next change again.
-        let _ = foreign::look(nft, only, &mut drops);
+        let is_read = foreign::look(nft, &world, only, &mut foreign.drops).is_ok();
+        foreign.world = if is_read { world } else { World::default() };
+    }
+
+    /// What of this node the packets of pods pass.
+    fn world(&self) -> kernel::Result<World> {
+        let mut netlink = Netlink::in_netns(&self.here)?;
+        let dataplane = self.dataplane();
+        let inputs = dataplane.recalled.as_ref().map_or(&dataplane.inputs, |it| &it.inputs);
+        let around = inputs.surroundings();
+        let addresses = inputs.policy().workloads.values().flat_map(|it| &it.addresses);
+        let addresses: BTreeSet<Cidr> = addresses.copied().collect();
+        let prefixes = dataplane.filter.settings().interface_prefixes.clone();
+        drop(dataplane);
+        foreign::world(&mut netlink, &prefixes, &around, &addresses)
     }
 
     /// The routes are compared with the kernel's at the next flush.
@@ -475,10 +511,11 @@ impl Node {
         findings.extend(inputs.contradictions().iter().map(Finding::contradicted));
         findings.extend(dataplane.parameters.findings());
         findings.extend(dataplane.trials.findings());
+        findings.extend(dataplane.rival_claims());
         let nobodys = self.nobodys.lock().unwrap_or_else(PoisonError::into_inner);
         findings.extend(nobodys.iter().map(|(name, why)| Finding::nobodys(name, why)));
         let foreign = self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
-        findings.extend(foreign.iter().map(foreign::finding));
+        findings.extend(foreign.drops.iter().map(foreign::finding));
         let causes = dataplane.filter.causes();
         let refused = dataplane.filter.refused().iter();
         let alone = refused.filter(|(it, _)| !causes.contains_key(it));
@@ -647,7 +684,8 @@ impl Dataplane {
     /// Takes what the datastore says of a key, as far as this node does not know better.
     fn take_in(&mut self, key: &str, stored: Option<&[u8]>, revision: i64, read: Option<Read>) {
         self.trials.changed(key, self.memory.get(key), stored, revision);
-        self.memory.take(key, stored);
+        let was_usable = self.is_complete() && !self.inputs.quarantined().contains_key(key);
+        self.memory.take(key, stored, revision, was_usable);
         self.absorb(key, stored, read);
     }
 
@@ -665,13 +703,18 @@ impl Dataplane {
         self.absorb(key, stored.as_deref(), None);
         if let Some(recalled) = &mut self.recalled {
             let stored = self.trials.over(key, recalled.memory.get(key));
-            self.changed |= recalled.inputs.absorb(key, self.overlay.over(key, stored));
+            let stored = self.overlay.over(key, stored);
+            self.changed |= recalled.memory.tell(&mut recalled.inputs, key, stored, None);
         }
     }
 
     /// Brings the kernel up to date with what is known of an earlier run and what happened since;
     /// nothing else is touched.
     fn apply_partly(&mut self) -> Result<(), kernel::Error> {
+        if self.recalled.is_none() {
+            return Ok(());
+        }
+        let interfaces = self.look_at_interfaces()?;
         let Some(recalled) = &mut self.recalled else { return Ok(()) };
         let are_hosts_in_doubt = self.trials.is_any_back();
         let mut absent = Absent { are_hosts_in_doubt, ..Absent::default() };
@@ -681,7 +724,7 @@ impl Dataplane {
         }
         let dirty = recalled.inputs.flush_policy();
         let mut around = recalled.inputs.surroundings();
-        around.interfaces = self.routes.interfaces()?;
+        around.interfaces = interfaces;
         let wanted = Wanted { intent: recalled.inputs.policy(), dirty: &dirty, around: &around };
         self.filter.apply_partly(wanted, &absent)?;
         self.routes.add(&recalled.inputs.routes().0)
@@ -707,7 +750,7 @@ impl Dataplane {
         // Closed before reachable: the filter knows a sandbox before any route leads to it.
         let is_set = changed.settings && self.parameters.take(self.inputs.settings());
         if is_set {
-            self.filter.set(filter::settings::settings(&self.parameters.config));
+            self.filter.set(settings_of(&self.parameters.config, self.telling));
         }
         if changed.filter || changed.settings {
             let dirty = self.inputs.flush_policy();
@@ -718,8 +761,10 @@ impl Dataplane {
             let mut around = self.inputs.surroundings();
             // Reading them takes the kernel longer than most changes, and only endpoints of the
             // host need them. What is different is told once: what fails here is all made anew.
-            if !self.inputs.policy().hosts.is_empty() {
-                let read = self.routes.interfaces();
+            if self.inputs.policy().hosts.is_empty() {
+                self.networks = None;
+            } else {
+                let read = self.look_at_interfaces();
                 around.interfaces = read.inspect_err(|_| self.filter.doubt(false))?;
             }
             self.stage(&dirty, is_set || !self.filter.is_installed());

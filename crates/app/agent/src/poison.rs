@@ -43,6 +43,11 @@ impl Poison {
         (known.digest == digest(value)).then_some(known.why.as_str())
     }
 
+    /// The keys of all of them.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.objects.keys().map(String::as_str)
+    }
+
     /// Puts a value on the list.
     pub(crate) fn add(&mut self, key: &str, value: &[u8], why: &str) -> io::Result<()> {
         let poisoned = Poisoned { digest: digest(value), why: why.to_owned() };

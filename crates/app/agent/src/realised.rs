@@ -12,6 +12,7 @@ use sandbox::claim::resource_key;
 use store::realised::Realised;
 
 use crate::filter::tiers_of;
+use crate::finding::kept;
 use crate::node::Node;
 
 /// How long the datastore is left alone after it could not be told.
@@ -82,7 +83,11 @@ pub(crate) fn refusals(
 ) -> BTreeMap<String, String> {
     let intent = inputs.policy();
     let aside = inputs.quarantined().iter().filter(|(key, _)| store::realised::counts(key));
-    let aside = aside.map(|(key, problems)| (key.clone(), problems.join("; ")));
+    let aside = aside.map(|(key, problems)| {
+        let stays = inputs.kept(key).map(|revision| format!("it {}", kept(key, revision)));
+        let told: Vec<&str> = problems.iter().chain(&stays).map(String::as_str).collect();
+        (key.clone(), told.join("; "))
+    });
     let mut all: BTreeMap<String, String> = aside.collect();
     for (object, why) in refused {
         let tiers = tiers_of(object, intent);

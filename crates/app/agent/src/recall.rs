@@ -20,7 +20,7 @@ const CONFIRM_PAUSE: Duration = Duration::from_secs(600);
 impl Node {
     /// Takes up what an earlier run knew: the datastore does not answer.
     pub(crate) fn recall(&self, known: &Known) {
-        let memory = Memory::recall(&self.name, &known.objects);
+        let memory = Memory::recall(&self.name, known);
         let mut dataplane = self.dataplane();
         if dataplane.is_complete() {
             return;
@@ -38,24 +38,27 @@ impl Node {
         }
     }
 
-    /// What was written down; what cannot be used is put aside and said.
+    /// What was written down, taken up where the datastore does not say it better.
     pub(crate) fn known(&self) -> Known {
+        let known = self.read_known();
+        self.stock.restore(&known.reserve);
+        self.dataplane().memory.learn(&known);
+        known
+    }
+
+    /// What was written down; what cannot be used is put aside and said.
+    pub(crate) fn read_known(&self) -> Known {
         let place = self.store().describe();
         let (known, unreadable) = Known::read(&self.memory_file, &self.name, &place);
         if let Some(file) = unreadable {
             let (place, why) = (file.path.display(), file.why);
             self.events.note("quarantine", &format!("memory put aside: {place}: {why}"));
         }
-        self.stock.restore(&known.reserve);
         known
     }
 
     /// Writes down what changed of what is worth remembering.
     pub(crate) fn remember(&self) {
-        // A file of this host is there whenever the agent is.
-        if !matches!(self.store(), Store::Etcd(_)) {
-            return;
-        }
         let mut dataplane = self.dataplane();
         if !dataplane.is_complete() {
             return;
@@ -65,6 +68,17 @@ impl Node {
         match is_changed {
             true => self.write_memory(&self.stock.addresses()),
             false => self.confirm_memory(),
+        }
+    }
+
+    /// Writes down at once what stands in for objects that cannot be used: nobody else knows it.
+    pub(crate) fn remember_kept(&self) {
+        let mut guard = self.dataplane();
+        let dataplane = &mut *guard;
+        let is_due = dataplane.memory.take_kept(&dataplane.inputs);
+        drop(guard);
+        if is_due {
+            self.remember();
         }
     }
 
@@ -89,11 +103,9 @@ impl Node {
         let endpoints = dataplane.inputs.local_endpoints();
         let used: BTreeSet<String> =
             endpoints.flat_map(|(_, endpoint)| endpoint.spec.profiles.iter().cloned()).collect();
-        let (mut objects, is_whole) = dataplane.memory.objects(&used);
-        dataplane.trials.amend(&mut objects);
-        drop(dataplane);
         let mut known = Known::new(&self.name, self.store().describe());
-        (known.objects, known.is_whole) = (objects, is_whole);
+        dataplane.memory.write(&used, &mut known, |objects| dataplane.trials.amend(objects));
+        drop(dataplane);
         known.reserve.clone_from(reserve);
         if let Err(error) = known.write(&self.memory_file) {
             say(&format!("{}: {error}", self.memory_file.display()));

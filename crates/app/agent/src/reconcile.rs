@@ -32,7 +32,7 @@ impl Node {
             return Ok(Reconciliation { node, matters, findings: self.n_findings() });
         }
         // Whatever the kernel has lost meanwhile without a word is put back with the rest.
-        self.doubt_filter(false);
+        self.doubt_filter(None);
         self.doubt_routes();
         let wanted: BTreeSet<&str> = wanted.settle.iter().map(String::as_str).collect();
         let wanted = matters.iter().filter(|matter| wanted.contains(matter.name().as_str()));

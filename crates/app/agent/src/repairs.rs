@@ -23,8 +23,8 @@ pub(crate) struct Repairs {
 }
 
 impl Repairs {
-    /// The filter was repaired; what is worth a note.
-    pub(crate) fn add(&mut self, now: Instant) -> Option<String> {
+    /// The filter was repaired, and what of it; what is worth a note.
+    pub(crate) fn add(&mut self, now: Instant, damage: Option<&str>) -> Option<String> {
         self.recent.push_back(now);
         if self.recent.len() > KEPT_MAX {
             self.recent.pop_front();
@@ -38,8 +38,9 @@ impl Repairs {
             1 => String::new(),
             n => format!(", {n} times since the last note"),
         };
+        let damage = damage.map_or(String::new(), |damage| format!(" ({damage})"));
         Some(format!(
-            "the packet filter was changed or removed by another program{times}; restored"
+            "the packet filter was changed or removed by another program{damage}{times}; restored"
         ))
     }
 
@@ -66,15 +67,18 @@ mod tests {
     fn a_few_repairs_are_notes_and_many_are_a_fight_until_they_end() {
         let (mut repairs, start) = (Repairs::default(), Instant::now());
         let at = |ms: u64| start + Duration::from_millis(ms);
-        assert!(repairs.add(at(0)).is_some_and(|it| it.ends_with("another program; restored")));
+        assert!(
+            repairs.add(at(0), None).is_some_and(|it| it.ends_with("another program; restored"))
+        );
         for n in 1..4 {
-            assert_eq!(repairs.add(at(n)), None);
+            assert_eq!(repairs.add(at(n), None), None);
         }
         assert!(repairs.finding(at(10)).is_none());
-        assert_eq!(repairs.add(at(5)), None);
+        assert_eq!(repairs.add(at(5), None), None);
         assert!(repairs.finding(at(10)).is_some());
-        let noted = repairs.add(at(10_000)).unwrap();
-        assert!(noted.contains("5 times since the last note"), "{noted}");
+        let noted = repairs.add(at(10_000), Some("set ours deleted by nft")).unwrap();
+        let said = "program (set ours deleted by nft), 5 times since the last note";
+        assert!(noted.contains(said), "{noted}");
         assert!(repairs.finding(at(60_006)).is_none());
     }
 }

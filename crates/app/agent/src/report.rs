@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::finding::{Finding, Severity};
 use crate::health::Vitals;
 use crate::node::{Node, Recalled};
-use crate::{drops, features};
+use crate::{drops, features, foreign};
 
 /// Answers somebody who wants to know something.
 pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
@@ -27,7 +27,10 @@ pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
             drop(log);
             let unrecorded =
                 if wanted.counts { drops::unrecorded(&drops) } else { BTreeMap::new() };
-            reply(&report::Drops { node: node.name.clone(), drops, lost, unrecorded })
+            let epoch = node.health.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+            let epoch = u64::try_from(epoch.as_millis()).unwrap_or_default();
+            let (node, is_off) = (node.name.clone(), !node.telling.has_drops);
+            reply(&report::Drops { node, epoch, drops, is_off, lost, unrecorded })
         }
         Inquiry::Strangers => {
             reply(&report::Strangers { addresses: node.addresses_of_strangers() })
@@ -104,6 +107,7 @@ pub(crate) fn status(node: &Node) -> Status {
         kernel: features::release(),
         policy_revision: node.progress.realised().revision,
         findings: findings.into_iter().map(published).collect(),
+        notes: foreign::notes(),
     }
 }
 

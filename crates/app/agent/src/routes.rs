@@ -10,12 +10,12 @@ use intent::{Hop, InSync, Routes};
 use ipnet::IpNet;
 use kernel::{
     Errno, Event, Link, LinkIndex, LinkName, Netlink, NextHop, Operation, Result, Route,
-    RouteFilter, RouteKind, RouteProtocol, TEMPORARY_NAME_PREFIX, Table,
+    RouteFilter, RouteKind, RouteProtocol, Table,
 };
 use net::Cidr;
-use sandbox::identity::HOST_INTERFACE_PREFIX;
 
 use crate::finding::Finding;
+use crate::interfaces::{Networks, is_default, is_of_sandbox};
 
 /// The protocol number of our routes.
 pub(crate) const PROTOCOL: RouteProtocol = RouteProtocol(host::marks::ROUTE_PROTOCOL);
@@ -52,22 +52,29 @@ enum Placed {
 }
 
 impl RouteTable {
-    /// The interfaces of this host with their addresses; those of sandboxes are left out.
-    pub(crate) fn interfaces(&mut self) -> Result<BTreeMap<String, BTreeSet<IpAddr>>> {
+    /// The interfaces of this host with their addresses, and with everything where a default route
+    /// leads; those of sandboxes are left out.
+    pub(crate) fn networks(&mut self) -> Result<Networks> {
         let links = self.netlink.links()?.into_iter();
         let names: BTreeMap<LinkIndex, String> = links
             .filter(|link| !is_of_sandbox(&link.name))
             .map(|link| (link.index, link.name.to_string()))
             .collect();
-        let mut interfaces: BTreeMap<String, BTreeSet<IpAddr>> =
+        let mut networks: Networks =
             names.values().map(|name| (name.clone(), BTreeSet::new())).collect();
         for found in self.netlink.addresses(None)? {
             let name = names.get(&found.link);
-            if let Some(addresses) = name.and_then(|name| interfaces.get_mut(name)) {
-                addresses.insert(found.address.addr());
+            if let Some(of_link) = name.and_then(|name| networks.get_mut(name)) {
+                of_link.insert(found.address.into());
             }
         }
-        Ok(interfaces)
+        let filter = RouteFilter { table: Some(Table::MAIN), ..RouteFilter::default() };
+        for route in self.netlink.routes(&filter)?.iter().filter(|it| is_default(it)) {
+            for name in route.next_hops.iter().filter_map(|hop| names.get(&hop.link?)) {
+                networks.entry(name.clone()).or_default().insert(route.destination.into());
+            }
+        }
+        Ok(networks)
     }
 
     /// For the namespace that the socket lives in.
@@ -327,11 +334,6 @@ fn is_by(route: &Route, hop: &Hop) -> bool {
         Hop::Node(gateway) => first.is_some_and(|it| it.gateway == Some(*gateway)),
         Hop::Interface(_) => first.is_some_and(|it| it.gateway.is_none() && it.link.is_some()),
     }
-}
-
-/// Whether an interface is the host's end of a sandbox, or about to be.
-fn is_of_sandbox(name: &LinkName) -> bool {
-    [HOST_INTERFACE_PREFIX, TEMPORARY_NAME_PREFIX].iter().any(|it| name.as_str().starts_with(it))
 }
 
 #[cfg(test)]

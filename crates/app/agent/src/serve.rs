@@ -25,6 +25,7 @@ use store::settings::{Datastore, EtcdSettings};
 
 use crate::addresses::unavailable;
 use crate::disk::Unwritable;
+use crate::filter::settings::Telling;
 use crate::node::{Node, Settings};
 use crate::notes;
 use crate::sandboxes::Addition;
@@ -135,7 +136,13 @@ pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Re
     };
     let _lock = lock(&state).map_err(|error| broken(&error))?;
     let store = open_store(&conf)?;
-    let settings = Settings { name, state: state.clone(), agent_socket: None, reserve: 0 };
+    let settings = Settings {
+        name,
+        state: state.clone(),
+        agent_socket: None,
+        reserve: 0,
+        telling: Telling::default(),
+    };
     let failed = |error: crate::node::Error| match error {
         crate::node::Error::Store(error) => unavailable(&error.into()),
         error => broken(&error),

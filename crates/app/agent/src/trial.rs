@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use store::Store;
 use store::resources::Name;
 
-use crate::finding::{Finding, Severity};
+use crate::finding::{Finding, Severity, spoken};
 use crate::node::Node;
 use crate::supervisor::say;
 
@@ -339,11 +339,6 @@ pub(crate) fn start(node: &Arc<Node>) -> io::Result<()> {
         }
     })?;
     Ok(())
-}
-
-/// An object in the words of people.
-fn spoken(key: &str) -> String {
-    Name::at_key(key).map_or_else(|| key.to_owned(), |name| name.spoken())
 }
 
 /// What to do about an object that cuts the node off.

@@ -155,8 +155,10 @@ fn dispatch(place: &Place, verb: Verb, parts: &[Part]) -> Result<u8, Failure> {
         Verb::Label(label) => write::label(&Session::open(place)?, &label),
         Verb::Validate(files) => validate::run(terminal, &files),
         Verb::Diff(write) => diff::run(&Session::open(place)?, &write),
-        Verb::Undo { number } => undo::run(&Session::open(place)?, number),
-        Verb::Confirm { number } => confirm::run(terminal, place, number),
+        Verb::Undo { number } => {
+            undo::run(&Session::open(place)?, number, &mut std::io::stdout().lock())
+        }
+        Verb::Confirm { number, format } => confirm::run(terminal, place, number, format.output),
         Verb::UndoUnlessConfirmed { number, within } => confirm::guard(place, number, within),
         Verb::History { format } => undo::list(terminal, place, format),
         Verb::Describe(other) => Err(elsewhere::describe(&other.words)),

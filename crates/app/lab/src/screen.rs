@@ -64,10 +64,11 @@ impl Screen {
 
     /// Prints text for people; nothing where programs read.
     pub(crate) fn say(self, text: &str) -> io::Result<()> {
-        if self.is_structured() {
-            return Ok(());
+        match (self.is_structured(), self.has_utf8) {
+            (true, _) => Ok(()),
+            (false, true) => write(text),
+            (false, false) => write(&text.replace('→', "->").replace('…', "...")),
         }
-        write(text)
     }
 
     /// Prints the answer for programs; nothing where people read.

@@ -215,7 +215,10 @@ fn escape(part: &str) -> String {
 }
 
 fn unescape(part: &str) -> String {
-    part.replace("%2f", "/").replace("%25", "%")
+    match part.contains('%') {
+        true => part.replace("%2f", "/").replace("%25", "%"),
+        false => part.to_owned(),
+    }
 }
 
 fn family(cidr: Cidr) -> u8 {

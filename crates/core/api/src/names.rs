@@ -176,23 +176,29 @@ fn double_dashes(field: &'static str, value: &str) -> Result<String, NameError> 
 }
 
 /// Splits at single dashes. A dash at the very beginning separates nothing.
-fn split_dashes(name: &str) -> Vec<String> {
+fn dashed(name: &str) -> impl Iterator<Item = &str> {
     let bytes = name.as_bytes();
-    let mut parts = Vec::new();
-    let (mut start, mut at) = (0, 1);
-    while at < bytes.len() {
-        if bytes[at] != b'-' {
-            at += 1;
-        } else if bytes.get(at + 1) == Some(&b'-') {
-            at += 2;
-        } else {
-            parts.push(single_dashes(&name[start..at]));
-            start = at + 1;
-            at += 1;
+    let (mut start, mut at) = (Some(0), 1);
+    std::iter::from_fn(move || {
+        let from = start?;
+        while at < bytes.len() {
+            if bytes[at] != b'-' {
+                at += 1;
+            } else if bytes.get(at + 1) == Some(&b'-') {
+                at += 2;
+            } else {
+                at += 1;
+                start = Some(at);
+                return Some(&name[from..at - 1]);
+            }
         }
-    }
-    parts.push(single_dashes(&name[start..]));
-    parts
+        start = None;
+        Some(&name[from..])
+    })
+}
+
+fn split_dashes(name: &str) -> Vec<String> {
+    dashed(name).map(single_dashes).collect()
 }
 
 /// A part without what was doubled in it, which little is.
@@ -202,11 +208,18 @@ fn single_dashes(part: &str) -> String {
 
 /// The parts of a name if it has exactly so many.
 pub fn split_name(name: &str, count: usize) -> Option<Vec<String>> {
+    has_parts(name, count).then(|| split_dashes(name))
+}
+
+fn has_parts(name: &str, count: usize) -> bool {
     // A name of that many parts has at least a letter in each and the dashes between them.
-    if name.len() + 1 < count.saturating_mul(2) {
-        return None;
-    }
-    Some(split_dashes(name)).filter(|parts| parts.len() == count)
+    name.len() + 1 >= count.saturating_mul(2) && dashed(name).count() == count
+}
+
+/// The node of the v3 workload endpoint with this name; none if it is not the name of one.
+pub fn node_of_workload_endpoint(namespace: &str, name: &str) -> Option<String> {
+    let is_one = !namespace.is_empty() && has_parts(name, 4);
+    dashed(name).next().filter(|_| is_one).map(single_dashes)
 }
 
 /// The old style key of the v3 workload endpoint with this name.

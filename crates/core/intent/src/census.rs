@@ -22,6 +22,8 @@ pub struct Census {
     pub tiers: usize,
     /// Policies in force, staged ones not among them.
     pub policies: usize,
+    /// Policies that are staged.
+    pub staged: usize,
     /// Endpoints of hosts.
     pub host_endpoints: usize,
     /// Pools of addresses.
@@ -44,6 +46,9 @@ impl Inputs {
             profiles: self.n_of(Kind::Profile),
             tiers: self.n_of(Kind::Tier),
             policies: self.n_of(Kind::NetworkPolicy) + self.n_of(Kind::GlobalNetworkPolicy),
+            staged: self.n_of(Kind::StagedNetworkPolicy)
+                + self.n_of(Kind::StagedGlobalNetworkPolicy)
+                + self.n_of(Kind::StagedKubernetesNetworkPolicy),
             host_endpoints: self.n_of(Kind::HostEndpoint),
             pools: self.pools.len(),
             ..Census::default()

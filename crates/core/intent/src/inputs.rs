@@ -53,6 +53,8 @@ pub struct Inputs {
     quarantined: BTreeMap<String, Vec<String>>,
     /// Those of which something is in force all the same.
     salvaged: BTreeSet<String>,
+    /// Those of which an earlier value is in force, with its revision.
+    kept: BTreeMap<String, i64>,
 }
 
 /// The addresses under which other nodes reach a node.
@@ -121,6 +123,7 @@ impl Inputs {
             is_complete: false,
             quarantined: BTreeMap::new(),
             salvaged: BTreeSet::new(),
+            kept: BTreeMap::new(),
         }
     }
 
@@ -141,6 +144,7 @@ impl Inputs {
         }
         self.quarantined.remove(path);
         self.salvaged.remove(path);
+        self.kept.remove(path);
         Key::parse(path).map_or(NOTHING, |key| self.forget(&key, path))
     }
 
@@ -148,6 +152,7 @@ impl Inputs {
     pub fn take(&mut self, path: &str, read: Read) -> Changed {
         self.quarantined.remove(path);
         self.salvaged.remove(path);
+        self.kept.remove(path);
         match read.0 {
             Said::Nothing => NOTHING,
             Said::Resource(key, resource, change) => {
@@ -165,6 +170,10 @@ impl Inputs {
             Said::Claim { cidr, owner, is_confirmed: false } => {
                 self.disown(cidr, &owner);
                 ROUTES
+            }
+            Said::Misplaced(problems) => {
+                self.quarantined.insert(path.to_owned(), problems.into());
+                NOTHING
             }
             Said::Unusable(key, problems, rest) => {
                 // What was there before is out of date: an address or a permission that nobody
@@ -186,21 +195,46 @@ impl Inputs {
                 self.nodes.insert(name, addresses);
                 ROUTES
             }
-            Rest::Change(change) => {
+            Rest::Change { change, .. } => {
                 self.graph.absorb(change);
                 FILTER
+            }
+            Rest::Settings(name, parameters) => {
+                self.parameters.insert(name, parameters);
+                SETTINGS
             }
         }
     }
 
     /// Puts a key aside unread: its value is known to do harm.
     pub fn put_aside(&mut self, path: &str, why: &str) -> Changed {
-        let changed = match Key::parse(path) {
-            Some(key) => self.forget(&key, path),
-            None => NOTHING,
-        };
+        let changed = self.absorb(path, None);
         self.quarantined.insert(path.to_owned(), vec![why.to_owned()]);
         changed
+    }
+
+    /// Takes an earlier value of a key, whose stored one has these problems.
+    pub fn keep(
+        &mut self,
+        path: &str,
+        earlier: Read,
+        revision: i64,
+        problems: Vec<String>,
+    ) -> Changed {
+        let changed = self.take(path, earlier);
+        self.quarantined.insert(path.to_owned(), problems);
+        self.kept.insert(path.to_owned(), revision);
+        changed
+    }
+
+    /// The revision that is in force of an object whose stored value cannot be used.
+    pub fn kept(&self, path: &str) -> Option<i64> {
+        self.kept.get(path).copied()
+    }
+
+    /// The same for all of them, by key.
+    pub fn all_kept(&self) -> &BTreeMap<String, i64> {
+        &self.kept
     }
 
     /// What could not be used, by key, with its problems as people read them.

@@ -198,13 +198,18 @@ fn an_endpoint_that_moves_is_known_where_it_is() {
 fn a_bad_address_does_not_cost_a_host_its_policies() {
     let mut inputs = cluster();
     let key = format!("{RESOURCES}/hostendpoints/h");
-    let spec = json!({ "node": "n1", "interfaceName": "eth0", "expectedIPs": ["", "10.9.9.9"] });
-    let object = resource("HostEndpoint", "h", spec);
-    inputs.absorb(&key, Some(object.to_string().as_bytes()));
-    assert!(inputs.quarantined()[&key][0].contains("expectedIPs"), "{:?}", inputs.quarantined());
-    inputs.flush_policy();
-    let hosts = &inputs.policy().hosts;
-    assert_eq!(hosts["h"].addresses, ["10.9.9.9".parse::<std::net::IpAddr>().unwrap()]);
+    for interface in ["eth0", ""] {
+        let ips = json!(["", "10.9.9.9"]);
+        let spec = json!({ "node": "n1", "interfaceName": interface, "expectedIPs": ips });
+        let object = resource("HostEndpoint", "h", spec);
+        inputs.absorb(&key, Some(object.to_string().as_bytes()));
+        let named = &inputs.quarantined()[&key];
+        assert!(named[0].contains("expectedIPs"), "{named:?}");
+        inputs.flush_policy();
+        let host = &inputs.policy().hosts["h"];
+        assert_eq!(host.addresses, ["10.9.9.9".parse::<std::net::IpAddr>().unwrap()]);
+        assert!(host.is_rest, "another one for the same interface goes before it");
+    }
     inputs.absorb(&key, None);
     inputs.flush_policy();
     assert!(inputs.policy().hosts.is_empty() && inputs.quarantined().is_empty());
@@ -225,6 +230,100 @@ fn settings_of_the_node_go_before_selected_ones_and_those_before_all() {
     let texts: Vec<String> =
         inputs.settings().into_values().map(|texts| texts["LogPrefix"].clone()).collect();
     assert_eq!(texts, ["all", "some", "one"]);
+}
+
+/// One bad field must not open a port that another one closed.
+#[test]
+fn a_setting_that_cannot_be_read_costs_the_others_nothing() {
+    let mut inputs = cluster();
+    let key = format!("{RESOURCES}/felixconfigurations/default");
+    let stored = |spec: Value| resource("FelixConfiguration", "default", spec).to_string();
+    let closed = |reporting: Value, ports: Value| {
+        stored(json!({
+            "defaultEndpointToHostAction": "Accept", "failsafeInboundHostPorts": ports,
+            "endpointReportingEnabled": reporting,
+        }))
+    };
+    let bad = closed(json!("nope"), json!([]));
+    inputs.absorb(&key, Some(bad.as_bytes()));
+    let texts = |inputs: &Inputs| inputs.settings().into_values().next().unwrap();
+    assert_eq!(texts(&inputs)["DefaultEndpointToHostAction"], "Accept");
+    assert_eq!(texts(&inputs)["FailsafeInboundHostPorts"], "none");
+    assert!(!texts(&inputs).contains_key("EndpointReportingEnabled"));
+    let [problem] = inputs.quarantined()[&key].as_slice() else { panic!("{inputs:?}") };
+    assert!(problem.starts_with("spec.endpointReportingEnabled: "), "{problem}");
+    // What cannot be read is what it was, where that is known, and nothing else is.
+    let good = closed(json!(true), json!([]));
+    let bad = closed(json!(false), json!([{ "protocol": "tcp", "port": "ssh" }]));
+    let read = |text: &str| Read::new(&key, text.as_bytes()).unwrap();
+    let instead = read(&bad).instead(read(&good)).unwrap();
+    inputs.keep(&key, instead, 7, read(&bad).problems().unwrap().to_vec());
+    assert_eq!(texts(&inputs)["FailsafeInboundHostPorts"], "none");
+    assert_eq!(texts(&inputs)["EndpointReportingEnabled"], "false");
+    assert_eq!(inputs.kept(&key), Some(7));
+    assert!(inputs.quarantined()[&key][0].starts_with("spec.failsafeInboundHostPorts"));
+    inputs.absorb(&key, Some(good.as_bytes()));
+    assert!(inputs.quarantined().is_empty() && inputs.kept(&key).is_none());
+}
+
+/// A value of the right type that no parameter takes is named, and is what it was.
+#[test]
+fn a_setting_that_means_nothing_is_one_that_cannot_be_read() {
+    let key = format!("{RESOURCES}/felixconfigurations/default");
+    let stored = |action: &str| {
+        let spec = json!({ "defaultEndpointToHostAction": action, "vxlanPort": 4790 });
+        resource("FelixConfiguration", "default", spec).to_string()
+    };
+    let read = |action: &str| Read::new(&key, stored(action).as_bytes()).unwrap();
+    let maybe = read("Maybe");
+    let [problem] = maybe.problems().unwrap() else { panic!("{maybe:?}") };
+    assert!(problem.starts_with("spec.defaultEndpointToHostAction: "), "{problem}");
+    let mut inputs = cluster();
+    inputs.take(&key, read("Maybe"));
+    assert_eq!(inputs.settings().into_values().next().unwrap().len(), 1);
+    inputs.take(&key, read("Maybe").instead(read("Accept")).unwrap());
+    let texts = inputs.settings().into_values().next().unwrap();
+    assert_eq!(texts["DefaultEndpointToHostAction"], "Accept");
+}
+
+/// What cannot be read any more stays what it was; a bad rule is told by the new value.
+#[test]
+fn an_earlier_value_stands_in_where_more_than_a_rule_is_missing() {
+    let key = format!("{RESOURCES}/globalnetworkpolicies/p");
+    let read = |spec: Value| {
+        let text = resource("GlobalNetworkPolicy", "p", spec).to_string();
+        Read::new(&key, text.as_bytes()).unwrap()
+    };
+    let deny = json!([{ "action": "Deny" }]);
+    let good = read(json!({ "selector": "a == 'b'", "order": 5, "ingress": deny }));
+    assert!(good.is_whole() && good.instead(good.clone()).is_none());
+    for bad in [
+        json!({ "selector": "a == ", "ingress": deny }),
+        json!({ "selector": "a == 'b'", "order": "x", "ingress": deny }),
+        json!({ "selector": "a == 'b'", "ingress": "all" }),
+        json!("nothing"),
+    ] {
+        let bad = read(bad);
+        assert!(bad.is_lacking(), "{bad:?}");
+        let instead = bad.instead(good.clone()).unwrap();
+        assert_eq!(instead.change(), good.change());
+        assert!(bad.instead(bad.clone()).is_none(), "that one cannot be used either");
+    }
+    let rule = json!([{ "action": "Deny", "protocol": "nonsense" }]);
+    let bad = read(json!({ "selector": "a == 'b'", "ingress": rule }));
+    assert!(!bad.is_whole() && !bad.is_lacking() && bad.instead(good).is_none());
+}
+
+#[test]
+fn a_key_that_lacks_its_namespace_is_named() {
+    let mut inputs = cluster();
+    let key = format!("{RESOURCES}/networkpolicies/only1");
+    inputs.absorb(&key, Some(b"{}"));
+    let [problem] = inputs.quarantined()[&key].as_slice() else { panic!("{inputs:?}") };
+    assert!(problem.contains("networkpolicies/NAMESPACE/NAME"), "{problem}");
+    inputs.absorb(&key, None);
+    inputs.absorb(&format!("{RESOURCES}/nobodys/only1"), Some(b"{}"));
+    assert!(inputs.quarantined().is_empty());
 }
 
 #[test]

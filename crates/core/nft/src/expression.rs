@@ -547,6 +547,15 @@ pub enum Expression {
     Reject(Rejection),
     /// Exempts the packet from connection tracking.
     NoTrack,
+    /// A match of iptables: goes on if it holds.
+    Match {
+        /// Which one.
+        name: String,
+        /// What it asks, in the form of that match.
+        info: Vec<u8>,
+    },
+    /// A target of iptables, by its name.
+    Target(String),
     /// One that we do not make, by its name.
     Unknown(String),
 }

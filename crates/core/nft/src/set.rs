@@ -248,6 +248,12 @@ impl Set {
 
     /// The set and its table; `None` for sets inside rules.
     pub fn decode(family: u8, attributes: &[u8]) -> Result<Option<(TableId, Self)>, Malformed> {
+        let (table, set, is_inside) = Self::decode_any(family, attributes)?;
+        Ok((!is_inside).then_some((table, set)))
+    }
+
+    /// The set, its table, and whether it is inside a rule.
+    pub fn decode_any(family: u8, attributes: &[u8]) -> Result<(TableId, Self, bool), Malformed> {
         let mut table = TableId::new(TableFamily::from_code(family), "");
         let mut set = Self::new("", &[]);
         let (mut flags, mut key_type, mut key_len) = (0, 0, 0);
@@ -267,9 +273,7 @@ impl Set {
                 _ => {}
             }
         }
-        if flags & (FLAG_ANONYMOUS | FLAG_CONSTANT) == FLAG_ANONYMOUS | FLAG_CONSTANT {
-            return Ok(None);
-        }
+        let inside = FLAG_ANONYMOUS | FLAG_CONSTANT;
         set.has_ranges = flags & FLAG_INTERVAL != 0;
         set.has_timeouts = flags & FLAG_TIMEOUT != 0;
         set.is_dynamic = flags & FLAG_DYNAMIC != 0;
@@ -279,7 +283,7 @@ impl Set {
             (_, DATA_TYPE_VERDICT) => SetKind::Verdicts,
             (_, code) => SetKind::Values(DataType::from_code(code, data_len)),
         };
-        Ok(Some((table, set)))
+        Ok((table, set, flags & inside == inside))
     }
 }
 

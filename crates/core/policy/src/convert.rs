@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use api::Kind;
 use api::keys::{ResourceKey, ResourceKind};
-use api::names::{old_workload_endpoint, tier_or_default};
+use api::names::{node_of_workload_endpoint, tier_or_default};
 use model::resource::{self, Action, Direction, Object, PerformanceHint, Resource, StagedAction};
 use model::selector::{Selector, SyntaxError};
 use net::Cidr;
@@ -177,7 +177,7 @@ fn workload(
     object: &Object<resource::WorkloadEndpoint>,
 ) -> Result<Option<Workload>> {
     // Whose it is, is what it is stored under, whatever it says of itself.
-    let Ok(parts) = old_workload_endpoint(&key.namespace, &key.name) else {
+    let Some(node) = node_of_workload_endpoint(&key.namespace, &key.name) else {
         let what = format!("{:?} is not node-orchestrator-workload-endpoint", key.name);
         return Err(Unusable::new("metadata.name", what));
     };
@@ -203,7 +203,7 @@ fn workload(
         port: port.port,
     };
     Ok(Some(Workload {
-        node: parts.host,
+        node,
         interface: spec.interface_name.clone(),
         addresses: masked(&spec.ip_networks),
         labels,
@@ -230,6 +230,7 @@ fn host(object: &Object<resource::HostEndpoint>) -> Result<Host> {
         labels: object.metadata.labels.clone(),
         profiles: spec.profiles.clone(),
         ports: spec.ports.iter().map(port).collect(),
+        is_rest: false,
     })
 }
 

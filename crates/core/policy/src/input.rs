@@ -122,6 +122,9 @@ pub struct Host {
     pub profiles: Vec<String>,
     /// Its ports with names.
     pub ports: Vec<NamedPort>,
+    /// Whether it is what is left of one that cannot be read as a whole: another one that is for
+    /// the same interface goes before it.
+    pub is_rest: bool,
 }
 
 /// A port that rules can name.

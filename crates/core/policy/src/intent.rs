@@ -101,6 +101,9 @@ pub struct Host {
     pub untracked: Vec<TierInForce>,
     /// Its profiles in their order.
     pub profiles: Vec<String>,
+    /// Whether it is what is left of one that cannot be read as a whole: another one that is for
+    /// the same interface goes before it.
+    pub is_rest: bool,
 }
 
 /// The interface of host endpoints that are for all interfaces without one of their own.

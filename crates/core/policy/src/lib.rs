@@ -17,6 +17,7 @@ pub mod graph;
 pub mod guards;
 pub mod input;
 pub mod intent;
+pub mod interfaces;
 pub mod labels;
 pub mod order;
 mod packet;

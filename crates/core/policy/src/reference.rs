@@ -161,6 +161,7 @@ fn local_host(host: &input::Host, tiers: &[Tier<'_>], selected: &BTreeSet<&Polic
         pre_dnat: passing(at(Stage::PreDnat)),
         untracked: passing(at(Stage::Untracked)),
         profiles: host.profiles.clone(),
+        is_rest: host.is_rest,
     }
 }
 

@@ -49,7 +49,7 @@ use workload::Placed;
 pub use denial::{denial_chains, n_untold};
 pub use host::is_of_hosts;
 pub use replace::Standing;
-pub use ruleset::{DISPATCH, Filled, Ruleset, places};
+pub use ruleset::{DISPATCH, Filled, Ruleset, Sizes, places};
 pub use settings::{
     Counters, DenyAction, EndpointToHost, Failsafe, Listeners, Rate, ServiceLoops, Settings,
     Surroundings, Tunnels,
@@ -216,7 +216,9 @@ impl Renderer {
             true => (&nothing, &no_debts),
             false => (&self.state, &self.debts),
         };
-        let mut draft = Draft::new(&self.settings, intent, dirty, base, debts);
+        let draft = |dirty| Draft::new(&self.settings, intent, dirty, base, debts);
+        let dirty = &*program::with_turned(&draft(dirty));
+        let mut draft = draft(dirty);
         let mut change = Change::of(is_anew);
         if is_anew {
             draft.plan.is_anew = true;
@@ -317,11 +319,9 @@ impl Renderer {
         state.litter = Litter::default();
         state.kinds.extend(change.kinds);
         for (name, object) in change.objects {
-            if let Some(before) = state.objects.remove(&name) {
-                state.index(&name, &before, false);
-            }
+            let before = state.objects.remove(&name);
+            state.index(&name, before.as_ref(), object.as_ref());
             if let Some(object) = object {
-                state.index(&name, &object, true);
                 state.objects.insert(name, object);
             }
         }

@@ -43,14 +43,16 @@ pub const CODES: &[Code] = &[
         "MG-CONF-001",
         "a setting of the agent cannot be used",
         "A field of the FelixConfiguration or a FELIX_ variable is unknown, unreadable or without \
-         effect in this version. The default, or what the rest says, is in force.",
+         effect in this version. The others count all the same; in its place is what it said \
+         before, if that is known, else the default, or what the rest says.",
         "put it right or take it away: margay get felixconfig default -o yaml",
     ),
     code(
         "MG-DATA-001",
         "an object in the datastore cannot be used, or not as a whole",
         "A field holds what no version of it may hold; somebody wrote past the rules. What can be \
-         read of a policy goes on, and what cannot allows nothing.",
+         read of a policy goes on, and what cannot allows nothing; where that does not do, its \
+         last readable revision stays in force. It is broken if none is known.",
         "margay get KIND NAME -o yaml shows it with its problems; put it right, or delete it",
     ),
     code(
@@ -94,6 +96,13 @@ pub const CODES: &[Code] = &[
          are in force until the object changes.",
         "change the object so that the node reaches etcd, or delete it; margay events says when it \
          was tried",
+    ),
+    code(
+        "MG-HOST-002",
+        "several host endpoints are for one interface",
+        "They name it, or expect one of its addresses. The first of them by name is in force, and \
+         the others do nothing there.",
+        "margay get hep -o wide, then change or delete all but one",
     ),
     code(
         "MG-HTTP-001",

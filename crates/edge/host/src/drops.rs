@@ -42,6 +42,8 @@ pub struct Told {
     pub decided: Option<String>,
     /// The endpoint of this node whose policies did: where it is stored.
     pub endpoint: Option<String>,
+    /// Whether the endpoint spoke from an address that is not its own.
+    pub is_masked: bool,
 }
 
 /// What was denied, and by what.
@@ -62,6 +64,12 @@ pub struct Denied {
     /// Type and code of an ICMP message.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub icmp: Option<(u8, u8)>,
+    /// The interface it came by: a packet may lie about its source, but not about this.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub input: Option<String>,
+    /// The interface it was to leave by, where that was known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub output: Option<String>,
 }
 
 impl Denied {
@@ -145,6 +153,8 @@ mod tests {
             protocol: 6,
             port: Some(port),
             icmp: None,
+            input: None,
+            output: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a node remembers of its datastore, for a start while that is gone: the objects that an ADD
-//! needs, the endpoints of its own sandboxes, and the addresses in its reserve.
+//! needs, the endpoints of its own sandboxes, and the addresses in its reserve. Of objects that
+//! cannot be used as they are stored, it remembers the last values that could be.
 //!
 //! One small file, written in full and renamed into place. What cannot be used is put aside.
 
@@ -35,8 +36,23 @@ pub struct Known {
     /// Whether nothing of what is worth remembering was left out.
     #[serde(default)]
     pub is_whole: bool,
+    /// The revisions of these values, where they are known.
+    #[serde(default)]
+    pub revisions: BTreeMap<String, i64>,
+    /// The last values that could be used, of objects whose stored value cannot be.
+    #[serde(default)]
+    pub earlier: BTreeMap<String, Earlier>,
     /// Addresses that the node holds for sandboxes to come.
     pub reserve: BTreeSet<IpAddr>,
+}
+
+/// A value that an object had.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// The value.
+    pub value: String,
+    /// Its revision; 0 if that is not known.
+    pub revision: i64,
 }
 
 impl Known {

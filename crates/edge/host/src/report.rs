@@ -74,6 +74,9 @@ pub struct Status {
     pub policy_revision: i64,
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
+    /// What is to be known, and is not known to be wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// The datastore, as the agent sees it.
@@ -218,8 +221,14 @@ pub struct Events {
 pub struct Drops {
     /// The node.
     pub node: String,
+    /// When the agent began to count, in milliseconds since 1970: the next one starts with 1 again.
+    #[serde(default)]
+    pub epoch: u64,
     /// The packets, oldest first.
     pub drops: Vec<Drop>,
+    /// Whether the agent was told not to record any.
+    #[serde(default)]
+    pub is_off: bool,
     /// How often packets came faster than they could be noted.
     pub lost: u64,
     /// How many more packets each rule denied since it stands, by its text, if that was asked for.

@@ -184,6 +184,15 @@ impl Nft {
         })
     }
 
+    /// The sets and maps of a table, with those inside rules.
+    pub fn all_sets(&mut self, table: &TableId) -> Result<Vec<Set>> {
+        let fill = |body: &mut Writer| put_table(body, Some(table));
+        self.list("list the sets", GET_SET, table.family.code(), fill, |family, rest| {
+            let (id, set, _) = Set::decode_any(family, rest)?;
+            Ok((id == *table).then_some(set))
+        })
+    }
+
     /// The elements of a set or map.
     pub fn elements(&mut self, table: &TableId, set: &Set) -> Result<Vec<Element>> {
         let attempt = format!("list the elements of set {} of {table}", set.name);

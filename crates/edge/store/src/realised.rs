@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use net::Cidr;
 use serde_json::{Value, json};
 
 use crate::{Error, Event, Op, Store, Txn, Watch};
@@ -37,6 +38,10 @@ pub struct Realised {
     /// The keys of those among them that the node acts as if they were not there; of the others
     /// an earlier value may be in force.
     pub absent: BTreeSet<String>,
+    /// The interfaces of a node that has host endpoints, with their addresses and networks, and
+    /// with all addresses where a default route leads: which endpoint a packet meets depends on
+    /// them, and only the node knows. None if it did not tell.
+    pub interfaces: Option<BTreeMap<String, BTreeSet<Cidr>>>,
 }
 
 /// Whether the revision of an object counts.
@@ -54,8 +59,13 @@ impl Realised {
 
     /// Tells all others how far a node has come.
     pub fn publish(&self, store: &Store, node: &str) -> Result<(), Error> {
-        let Self { revision, refused, absent } = self;
-        let value = json!({ "revision": revision, "refused": refused, "absent": absent });
+        let Self { revision, refused, absent, interfaces } = self;
+        let mut value = json!({ "revision": revision, "refused": refused, "absent": absent });
+        if let Some(interfaces) = interfaces {
+            let texts = |nets: &BTreeSet<Cidr>| nets.iter().map(Cidr::to_string).collect();
+            let told = interfaces.iter().map(|(name, nets)| (name.clone(), texts(nets)));
+            value["interfaces"] = Value::Object(told.collect());
+        }
         let value = text::json::to_string(&value).into_bytes();
         let put = Op::Put { key: key(node), value };
         store.commit(Txn { compares: Vec::new(), ops: vec![put] }).map(drop)
@@ -79,8 +89,18 @@ impl Realised {
         let text = |(key, why): (&String, &Value)| Some((key.clone(), why.as_str()?.to_owned()));
         let absent = value["absent"].as_array().into_iter().flatten();
         let absent = absent.filter_map(|key| Some(key.as_str()?.to_owned())).collect();
-        Some(Self { revision, refused: refused.filter_map(text).collect(), absent })
+        let refused = refused.filter_map(text).collect();
+        Some(Self { revision, refused, absent, interfaces: interfaces(&value) })
     }
+}
+
+/// The interfaces that a node told of; none if it did not, or somebody else spoilt it.
+fn interfaces(value: &Value) -> Option<BTreeMap<String, BTreeSet<Cidr>>> {
+    let nets = |told: &Value| -> Option<BTreeSet<Cidr>> {
+        told.as_array()?.iter().map(|net| net.as_str()?.parse().ok()).collect()
+    };
+    let told = value["interfaces"].as_object()?;
+    told.iter().map(|(name, told)| Some((name.clone(), nets(told)?))).collect()
 }
 
 /// How far the nodes have come, from now on.
@@ -147,12 +167,17 @@ mod tests {
         let store = Store::Sqlite(crate::sqlite::Store::open(folder.path().join("s")).unwrap());
         let refused = BTreeMap::from([("/k".to_owned(), "too long".to_owned())]);
         let absent = BTreeSet::from(["/k".to_owned()]);
-        let told = Realised { revision: 7, refused, absent };
+        let nets = ["172.30.0.11/24", "fe80::1/64"].map(|net| net.parse().unwrap());
+        let interfaces = [("eth0".to_owned(), nets.into()), ("late0".to_owned(), [].into())];
+        let interfaces = Some(interfaces.into());
+        let told = Realised { revision: 7, refused, absent, interfaces };
         told.publish(&store, "n1").unwrap();
         let bad = Op::Put { key: key("n2"), value: b"{\"revision\":\"x\"}".to_vec() };
         store.commit(Txn { compares: Vec::new(), ops: vec![bad] }).unwrap();
         let all = Realised::all(&store).unwrap();
         assert_eq!(all, BTreeMap::from([("n1".to_owned(), told.clone())]));
+        let spoilt = br#"{"revision":7,"interfaces":{"eth0":["172.30.0.300/24"]}}"#;
+        assert_eq!(Realised::read(spoilt).unwrap().interfaces, None);
         assert!(told.has("/other", 7) && !told.has("/other", 8) && !told.has("/k", 7));
     }
 

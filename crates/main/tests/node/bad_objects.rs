@@ -3,10 +3,13 @@
 
 mod running;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use intent::Inputs;
+use intent::{Inputs, Read};
+use model::felix::{Source, Sources};
 use model::resource::Direction;
+use policy::input::PolicyId;
 use policy::intent::Intent;
 use policy::render::{Renderer, Settings};
 use policy::{Judge, Outcome, Packet};
@@ -55,6 +58,20 @@ impl Engine {
         self.inputs.policy()
     }
 
+    /// The same for a value that may not be usable, where another one was before it.
+    fn take_after(&mut self, earlier: Option<&Read>, key: &str, value: &[u8]) -> &Intent {
+        let instead = Read::new(key, value).and_then(|read| {
+            let instead = read.instead(earlier?.clone())?;
+            Some((instead, read.problems()?.to_vec()))
+        });
+        match instead {
+            Some((instead, problems)) => self.inputs.keep(key, instead, 1, problems),
+            None => self.inputs.absorb(key, Some(value)),
+        };
+        self.flush();
+        self.inputs.policy()
+    }
+
     fn flush(&mut self) {
         let dirty = self.inputs.flush_policy();
         let around = self.inputs.surroundings();
@@ -65,19 +82,37 @@ impl Engine {
     }
 }
 
+/// A sample of settings without those that the rules of writes let pass and no parameter takes.
+fn usable(sample: &Sample) -> Sample {
+    let mut sample = sample.clone();
+    if !sample.key.contains("/felixconfigurations/") {
+        return sample;
+    }
+    let read = Read::new(&sample.key, sample.value.to_string().as_bytes());
+    for problem in read.iter().flat_map(|read| read.problems().unwrap_or_default()) {
+        let field = problem.strip_prefix("spec.").and_then(|rest| rest.split(':').next());
+        sample.value["spec"].as_object_mut().unwrap().remove(field.unwrap());
+    }
+    sample
+}
+
 /// Every corruption of a sample, one after the other in the place of the good one.
 fn spoil_in_place(sample: &Sample, faults: &mut Vec<String>) -> (usize, usize) {
+    let sample = &usable(sample);
     let mut engine = Engine::new();
     let before = engine.inputs.policy().clone();
     let good = sample.value.to_string();
     let with_good = engine.take(&sample.key, Some(good.as_bytes())).clone();
     let verdicts = verdicts(&with_good);
+    let settings = engine.inputs.settings();
+    let earlier = Read::new(&sample.key, good.as_bytes()).filter(Read::is_whole);
     let named = engine.inputs.quarantined();
     assert!(named.is_empty() || sample.name == REQUESTS, "{named:?}");
     let (mut n_all, mut n_named) = (0, 0);
     for bad in spoilt(sample, (0, stride(13))) {
         n_all += 1;
-        engine.take(&bad.key, Some(&bad.bytes));
+        let earlier = earlier.as_ref().filter(|_| bad.key == sample.key);
+        engine.take_after(earlier, &bad.key, &bad.bytes);
         let invalid = problems(&bad.key, &bad.bytes);
         match engine.inputs.quarantined().get(&bad.key) {
             // What is good by the rules of writes may still have no meaning.
@@ -88,8 +123,13 @@ fn spoil_in_place(sample: &Sample, faults: &mut Vec<String>) -> (usize, usize) {
             None if invalid.is_empty() || !is_used(sample) => {}
             None => faults.push(format!("{} is not named: {invalid:?}", bad.what)),
         }
-        if !invalid.is_empty() && opens(engine.inputs.policy(), &with_good, &verdicts) {
+        let now = engine.inputs.policy();
+        if !invalid.is_empty() && earlier.is_some() && opens(now, &with_good, &verdicts) {
             faults.push(format!("{} opens what was closed", bad.what));
+        }
+        let n_other = n_other(&settings, &engine.inputs.settings());
+        if !invalid.is_empty() && n_other > 1 {
+            faults.push(format!("{} costs {n_other} settings", bad.what));
         }
         if *engine.take(&sample.key, Some(good.as_bytes())) != with_good {
             faults.push(format!("{} leaves something behind", bad.what));
@@ -140,22 +180,30 @@ fn packets() -> Vec<Packet> {
     packets
 }
 
-/// Whether a policy that is still there allows what it denied when it could be read.
+/// Whether a policy is gone, or something is allowed that was denied when all could be read.
 fn opens(now: &Intent, before: &Intent, verdicts_before: &[Outcome]) -> bool {
-    if now.policies.keys().ne(before.policies.keys()) {
-        return false;
-    }
     let opened =
         |(before, now): (&Outcome, &Outcome)| *before == Outcome::Deny && *now == Outcome::Allow;
-    verdicts_before.iter().zip(&verdicts(now)).any(opened)
+    // Staged ones decide nothing.
+    let enforced = |id: &&PolicyId| !id.kind.is_staged();
+    now.policies.keys().filter(enforced).ne(before.policies.keys().filter(enforced))
+        || now.hosts.keys().ne(before.hosts.keys())
+        || verdicts_before.iter().zip(&verdicts(now)).any(opened)
 }
 
-/// Whether the agent acts on it by the rules of writes. Settings have their own, which name what
-/// is wrong when they are in force; of the others it only asks that they can be read.
+/// How many settings are not what they were.
+fn n_other(before: &Sources, now: &Sources) -> usize {
+    let count = |(source, texts): (&Source, &BTreeMap<String, String>)| {
+        let now = now.get(source).cloned().unwrap_or_default();
+        texts.iter().filter(|(name, text)| now.get(*name) != Some(text)).count()
+    };
+    before.iter().map(count).sum()
+}
+
+/// Whether the agent acts on it by the rules of writes; of the others it only asks that they can be
+/// read.
 pub(crate) fn is_used(sample: &Sample) -> bool {
     let unused = [
-        "settings",
-        "settings for some nodes",
         "BGP peers by labels",
         "BGP peers that are workloads",
         "BGP filter",

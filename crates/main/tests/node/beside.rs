@@ -358,7 +358,8 @@ fn firewalld() -> &'static str {
 
 fn others() -> Vec<Other> {
     let kube_proxy = kube_proxy_chains() + kube_proxy_filter();
-    // Without ip_vs nobody serves the address of the service: pods talk to each other.
+    // Its rules alone, so nobody serves the address of the service: pods talk to each other. That
+    // services by IPVS are held to policy is shown in `policy/services.rs`.
     let ipvs = kube_proxy
         .lines()
         .filter(|line| !line.contains("KUBE-SEP") && !line.contains("KUBE-SVC"))
@@ -400,9 +401,6 @@ fn policy_decides_beside_kube_proxy_docker_and_firewalld() {
     assert_eq!(marks & (0x4000 | 0x8000), 0);
     if !may_run() {
         return;
-    }
-    if !std::path::Path::new("/proc/net/ip_vs").exists() {
-        eprintln!("SKIPPED: services by ipvs, because this kernel has no ip_vs");
     }
     let mut pair = Pair::new();
     for other in others() {

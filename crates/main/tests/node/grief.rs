@@ -22,7 +22,7 @@ fn put(node: &Node, kind: &str, path: &str, spec: serde_json::Value) {
 
 fn is_named(node: &Node) -> bool {
     let told = status(node)["findings"].to_string();
-    told.contains("globalnetworkpolicies/unbearable") && told.contains("cannot bear it")
+    told.contains("GlobalNetworkPolicy unbearable") && told.contains("cannot bear it")
 }
 
 /// Whether the second container reaches an address.

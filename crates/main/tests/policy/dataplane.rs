@@ -20,6 +20,8 @@ pub(crate) struct Dataplane {
     pub(crate) surroundings: Surroundings,
     /// What the kernel carries out.
     pub(crate) intent: Intent,
+    /// Whether IPVS leads to services.
+    pub(crate) has_ipvs: bool,
     /// The comments of our rules.
     comments: BTreeMap<u64, String>,
 }
@@ -36,6 +38,7 @@ impl Dataplane {
             renderer: Renderer::new(settings),
             surroundings: Surroundings::default(),
             intent: Intent::default(),
+            has_ipvs: false,
             comments: BTreeMap::new(),
         }
     }
@@ -47,7 +50,7 @@ impl Dataplane {
     /// What should become of packets.
     pub(crate) fn gates(&self) -> Gates<'_> {
         let guards = Guards { settings: self.settings(), around: &self.surroundings };
-        Gates { intent: &self.intent, guards }
+        Gates { intent: &self.intent, guards, has_ipvs: self.has_ipvs }
     }
 
     /// With other settings, everything anew.

@@ -16,6 +16,8 @@ use crate::probes::Place;
 pub(crate) struct Gates<'a> {
     pub(crate) intent: &'a Intent,
     pub(crate) guards: Guards<'a>,
+    /// Whether IPVS leads to services, before all rules for what leaves the node.
+    pub(crate) has_ipvs: bool,
 }
 
 /// What should become of a packet.
@@ -185,8 +187,10 @@ impl Gates<'_> {
     /// From the node itself.
     fn leave(&self, interface: &str, packet: &Packet, passage: &mut Passage) {
         // Before destination NAT it seems to leave by where the default route leads.
-        let seems = if packet.before_nat.is_some() { "eth0" } else { interface };
-        self.leave_untracked(seems, &before_nat(packet), passage);
+        let is_before_nat = packet.before_nat.is_some() && !self.has_ipvs;
+        let seems = if is_before_nat { "eth0" } else { interface };
+        let sent = if is_before_nat { before_nat(packet) } else { packet.clone() };
+        self.leave_untracked(seems, &sent, passage);
         let is_spared = self.guards.is_spared(Direction::Egress, packet)
             || self.guards.settings.interface_prefixes.iter().any(|it| interface.starts_with(it));
         if passage.is_marked || passage.is_denied || is_spared {

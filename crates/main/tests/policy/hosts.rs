@@ -1,13 +1,14 @@
 //! The node's own endpoints: packets to it, from it and through it do what the oracle says, and the
 //! rules that they meet are those that the oracle names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use net::Cidr;
 use policy::Packet;
 use policy::guards::Guards;
 use policy::intent::Intent;
+use policy::interfaces::Interfaces;
 use policy::render::{EndpointToHost, Failsafe, Settings, Surroundings};
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ use crate::objects::{Cluster, Party, Shape};
 use crate::packet::{TCP, UDP};
 use crate::probes::{Fate, Place, Probe, Prober};
 use crate::semantics::{Case, Line, cases_of, intent_with, report, shape};
-use crate::world::{ASIDE_ADDRESSES, NODE_ADDRESSES, SIDE_ADDRESSES, run};
+use crate::world::{ASIDE_ADDRESSES, NODE_ADDRESSES, SIDE_ADDRESSES, World, run};
 
 const TABLE: &str = include_str!("semantics/hosts.yaml");
 
@@ -48,6 +49,9 @@ const SERVICES: [(&str, [&str; 2], &str); 3] = [
 /// Their ports, and those behind them.
 const SERVICE_PORTS: [(u8, u16, u16); 2] = [(TCP, 80, 8080), (UDP, 53, 5000)];
 
+/// A port of a service: its protocol, its address and port, and those of who is behind it.
+pub(crate) type Service = (u8, (IpAddr, u16), (IpAddr, u16));
+
 /// Those who take part, by name.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
@@ -74,20 +78,36 @@ impl Stage {
         found.unwrap_or_else(|| panic!("there is no {name}"))
     }
 
+    /// Each port of each service, by its protocol, address and who is behind it.
+    pub(crate) fn services(&self) -> Vec<Service> {
+        let mut found = Vec::new();
+        for (name, _, behind) in SERVICES {
+            let ends = self.party(name).addresses.into_iter().zip(self.party(behind).addresses);
+            for (service, behind) in ends {
+                found.extend(
+                    SERVICE_PORTS
+                        .map(|(protocol, from, to)| (protocol, (service, from), (behind, to))),
+                );
+            }
+        }
+        found
+    }
+
+    /// The namespaces.
+    pub(crate) fn world(&self) -> Option<World> {
+        Some(self.cluster.world()?.with_side())
+    }
+
     /// The namespaces, with a table that leads to what is behind services.
     pub(crate) fn prober(&self) -> Option<Prober> {
-        let prober = Prober::new(self.cluster.world()?.with_side());
+        let prober = Prober::new(self.world()?);
         let mut rules = String::new();
-        for (name, _, behind) in SERVICES {
-            let (service, behind) = (self.party(name), self.party(behind));
-            for (protocol, from, to) in SERVICE_PORTS {
-                let protocol = if protocol == TCP { "tcp" } else { "udp" };
-                let [v4, v6] = service.addresses;
-                let [to4, to6] = behind.addresses;
-                rules += &format!("ip daddr {v4} {protocol} dport {from} dnat ip to {to4}:{to}\n");
-                rules +=
-                    &format!("ip6 daddr {v6} {protocol} dport {from} dnat ip6 to [{to6}]:{to}\n");
-            }
+        for (protocol, service, behind) in self.services() {
+            let ip = if service.0.is_ipv4() { "ip" } else { "ip6" };
+            let protocol = if protocol == TCP { "tcp" } else { "udp" };
+            let to = std::net::SocketAddr::from(behind);
+            let (address, port) = service;
+            rules += &format!("{ip} daddr {address} {protocol} dport {port} dnat {ip} to {to}\n");
         }
         let chain = |name, hook| {
             format!("chain {name} {{ type nat hook {hook} priority -100\n{rules} }}\n")
@@ -192,7 +212,7 @@ pub(crate) fn host_endpoint(name: &str) -> Value {
 }
 
 /// The interfaces of the node.
-pub(crate) fn interfaces() -> BTreeMap<String, BTreeSet<IpAddr>> {
+pub(crate) fn interfaces() -> Interfaces {
     let lo = [IpAddr::from([127, 0, 0, 1]), "::1".parse().unwrap()];
     [("eth0", NODE_ADDRESSES), ("eth1", SIDE_ADDRESSES), ("lo", lo)]
         .map(|(name, addresses)| (name.to_owned(), addresses.into()))
@@ -289,18 +309,14 @@ fn problem(
     (question.is_traced && names != trail).then(|| format!("it met {names:?}, not {trail:?}"))
 }
 
-#[test]
-fn the_oracle_says_of_hosts_what_people_say() {
-    let stage = Stage::new();
+/// What the oracle says of cases, and people do not.
+pub(crate) fn contradictions(stage: &Stage, cases: &[Case]) -> Vec<String> {
     let around = Surroundings { interfaces: interfaces(), ..Surroundings::default() };
     let mut wrong = Vec::new();
-    let cases = cases_of("hosts", TABLE);
-    let n_lines: usize = cases.iter().map(|case| case.lines.len()).sum();
-    assert!(cases.len() >= 33 && n_lines >= 160, "{} cases, {n_lines} lines", cases.len());
-    for case in &cases {
+    for case in cases {
         let (intent, settings) = (stage.intent(case), settings(case));
         let guards = Guards { settings: &settings, around: &around };
-        let gates = Gates { intent: &intent, guards };
+        let gates = Gates { intent: &intent, guards, has_ipvs: false };
         for line in &case.lines {
             let (from, to) = (stage.party(&line.from), stage.party(&line.to));
             for shape in &line.shapes {
@@ -313,17 +329,19 @@ fn the_oracle_says_of_hosts_what_people_say() {
             }
         }
     }
-    report(&wrong);
+    wrong
 }
 
-#[test]
-fn the_kernel_does_with_the_host_what_the_table_says() {
-    let stage = Stage::new();
-    let Some(mut prober) = stage.prober() else { return };
-    let mut dataplane = Dataplane::new(&prober.world.node, dataplane::settings());
+/// What the kernel does in cases, and the oracle does not say.
+pub(crate) fn departures(
+    stage: &Stage,
+    prober: &mut Prober,
+    dataplane: &mut Dataplane,
+    cases: &[Case],
+) -> Vec<String> {
     dataplane.surroundings.interfaces = interfaces();
     let mut wrong = Vec::new();
-    for (turn, case) in cases_of("hosts", TABLE).iter().enumerate() {
+    for (turn, case) in cases.iter().enumerate() {
         let (settings, intent) = (settings(case), stage.intent(case));
         // Sometimes by an update of what stands, where that can be.
         if *dataplane.settings() == settings && turn % 2 == 1 {
@@ -333,10 +351,31 @@ fn the_kernel_does_with_the_host_what_the_table_says() {
             dataplane.set(settings, intent);
         }
         let questions = stage.questions(&case.lines, turn);
-        let found = mismatches(&mut prober, &mut dataplane, &questions);
+        let found = mismatches(prober, dataplane, &questions);
         wrong.extend(found.into_iter().map(|it| format!("{}: {it}", case.name)));
     }
-    report(&wrong);
+    wrong
+}
+
+/// The cases of the node's own endpoints.
+pub(crate) fn host_cases() -> Vec<Case> {
+    cases_of("hosts", TABLE)
+}
+
+#[test]
+fn the_oracle_says_of_hosts_what_people_say() {
+    let cases = host_cases();
+    let n_lines: usize = cases.iter().map(|case| case.lines.len()).sum();
+    assert!(cases.len() >= 33 && n_lines >= 160, "{} cases, {n_lines} lines", cases.len());
+    report(&contradictions(&Stage::new(), &cases));
+}
+
+#[test]
+fn the_kernel_does_with_the_host_what_the_table_says() {
+    let stage = Stage::new();
+    let Some(mut prober) = stage.prober() else { return };
+    let mut dataplane = Dataplane::new(&prober.world.node, dataplane::settings());
+    report(&departures(&stage, &mut prober, &mut dataplane, &host_cases()));
     let n = (prober.n_arrived, prober.n_dropped);
     assert!(n.0 > 10_000 && n.1 > 4_000, "{n:?}");
 }

@@ -31,6 +31,7 @@ mod random;
 mod random_hosts;
 mod refusals;
 mod semantics;
+mod services;
 mod stream;
 mod trace;
 mod world;

@@ -1,7 +1,10 @@
 //! Random endpoints of the node, with random policies of every sort: after each change packets to
 //! it, from it and through it do what the oracle says.
 
+use std::collections::BTreeSet;
+
 use fastrand::Rng;
+use policy::interfaces::Interfaces;
 use policy::render::Settings;
 use serde_json::{Value, json};
 
@@ -55,6 +58,14 @@ impl Changing {
         policy
     }
 
+    /// What is known of the interfaces: one may not be there yet, or have no addresses.
+    fn moved(&mut self) -> Interfaces {
+        let mut known = interfaces();
+        known.retain(|_, _| !self.is(4));
+        known.values_mut().filter(|_| self.is(4)).for_each(BTreeSet::clear);
+        known
+    }
+
     fn change_hosts(&mut self) {
         for _ in 0..self.rng.usize(2..7) {
             let object = if self.is(3) { self.host() } else { self.host_policy() };
@@ -87,6 +98,7 @@ fn sequence(stage: &Stage, all: &[Question<'_>], prober: &mut Prober, seed: u64)
         changing.change_hosts();
         let dirty = changing.graph.flush();
         changing.check();
+        dataplane.surroundings.interfaces = changing.moved();
         dataplane.update(changing.graph.intent().clone(), &dirty);
         let some = Rng::with_seed(seed).choose_multiple(all.iter(), N_QUESTIONS);
         let some: Vec<Question<'_>> = some.into_iter().cloned().collect();

@@ -68,6 +68,45 @@ fn a_removal_and_a_patch_are_taken_back_too() {
     assert_eq!(place.json("get np web -n shop")["spec"]["order"], 1);
 }
 
+/// What a program reads from standard output is one document, however it ends.
+#[test]
+fn the_answer_for_programs_is_one_document() {
+    let place = Place::embedded();
+    let file = place.file("given.yaml", &policy("shop", "web", 1));
+    let words = ["apply", "-f", &file, "--confirm-within", "300ms", "-o", "json"];
+    let taken_back = place.run(&words).code(1);
+    let said: serde_json::Value = serde_json::from_str(&taken_back.out).unwrap();
+    assert_eq!(said["created"], 1, "{taken_back:?}");
+    taken_back.complains(&["✗ not confirmed within 300 ms: write 1 is taken back", "redo: "]);
+
+    let words = ["apply", "-f", &file, "--confirm-within", "1h", "-o", "json"];
+    let apply = Running::start(place.command(&words));
+    apply.until_complains("margay confirm 3");
+    let kept = place.json("confirm");
+    assert_eq!((&kept["write"], &kept["isKept"]), (&3.into(), &true.into()));
+    apply.until_complains("✓ write 3 confirmed: it stays");
+}
+
+#[test]
+fn no_time_is_no_time_to_confirm() {
+    let place = Place::embedded();
+    let file = place.file("given.yaml", &policy("shop", "web", 1));
+    for none in ["0s", "0"] {
+        let refused = place.run(&["apply", "-f", &file, "--confirm-within", none]);
+        refused.refused(&["that is no time to confirm anything"]);
+        assert!(!exists(&place));
+    }
+}
+
+#[test]
+fn labels_and_patches_need_not_wait_for_nodes() {
+    let place = Place::embedded();
+    place.give("apply", &policy("shop", "web", 1)).ok();
+    place.margay("label np web app=web -n shop --no-wait").ok().says(&["1 changed"]);
+    let patch = r#"{"spec":{"order":7}}"#;
+    place.run(&["patch", "np", "web", "-n", "shop", "-p", patch, "--no-wait"]).ok();
+}
+
 /// A write that changes nothing has nothing to confirm.
 #[test]
 fn nothing_to_do_is_nothing_to_confirm() {

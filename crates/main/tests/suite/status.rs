@@ -123,7 +123,8 @@ fn a_node_that_is_fine_says_so_with_its_sandboxes() {
     let fine = lab.margay("status").ok();
     assert!(fine.out.starts_with("✓ fine on n1: 1 sandbox\nAGENT      ✓  "), "{fine:?}");
     let fine = fine.says(&["STORE      ✓  ", "IPAM       ✓  1/64 addresses in 1 block"]);
-    let fine = fine.says(&["ROUTES     ✓  2 in the kernel\n", "FILTER     ✓  1 interface\n"]);
+    let fine = fine.says(&["ROUTES     ✓  2 in the kernel\n", "FILTER     ✓  1 interface"]);
+    let fine = fine.says(&[", policy of revision "]);
     assert!(!fine.out.contains("fix:"), "{fine:?}");
     lab.margay("node status").ok().says(&["✓ fine on n1"]);
     let status = lab.json("status");
@@ -219,11 +220,54 @@ fn an_object_that_cannot_be_used_degrades_and_is_noted_once() {
     let key = "/calico/resources/v3/projectcalico.org/ippools/bad";
     lab.put(key, r#"{"kind":"IPPool","metadata":{"name":"bad"},"spec":{"cidr":"nonsense"}}"#);
     lab.until_codes(&["MG-DATA-001"]);
-    lab.margay("status").code(1).says(&["! 1 degraded on n1", "spec.cidr", "fix: "]);
+    let shown = "fix: margay get ippools bad -o yaml";
+    lab.margay("status").code(1).says(&["! 1 degraded on n1", "IPPool bad", "spec.cidr", shown]);
+    lab.margay("get ippools bad -o yaml").code(1).says(&["cidr: nonsense"]);
     lab.put("/calico/resources/v3/projectcalico.org/profiles/other", "{}");
     lab.margay("status").code(1);
-    let noted = lab.margay(&format!("events {key}")).ok();
-    assert_eq!(noted.out.lines().count(), 1, "{noted:?}");
+    let noted = lab.margay("events").ok();
+    let n_noted = noted.out.lines().filter(|line| line.contains("IPPool bad cannot be used"));
+    assert_eq!(n_noted.count(), 1, "{noted:?}");
+}
+
+/// A policy that becomes unreadable stays in force as it was, over a restart of the agent, too; one
+/// that always was is named as missing.
+#[test]
+fn what_becomes_unreadable_stays_as_it_was() {
+    let Some(lab) = Lab::up(1) else { return };
+    let root = "/calico/resources/v3/projectcalico.org";
+    let policy = |name: &str, selector: &str| {
+        let value = format!(
+            r#"{{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{{
+            "name":"{name}","uid":"f81d4fae-7dec-11d0-a765-00a0c91e6bf6"}},"spec":{{
+            "selector":"{selector}","types":["Ingress"],"ingress":[{{"action":"Deny"}}]}}}}"#
+        );
+        lab.put(&format!("{root}/globalnetworkpolicies/{name}"), &value);
+    };
+    policy("p", "all()");
+    lab.margay("wait --for=realised gnp/p --timeout 1m").ok();
+    policy("p", "app ==");
+    lab.until_codes(&["MG-DATA-001"]);
+    let kept = "GlobalNetworkPolicy p cannot be used as stored, its last readable revision ";
+    lab.margay("status").code(1).says(&[kept, " stays in force: spec.selector: "]);
+    let is_in_force = || {
+        let rules = lab.lab(&["exec", "n1", "--", "nft", "list", "ruleset"]).code(0).out;
+        rules.contains(":0:p\"")
+    };
+    assert!(is_in_force());
+    lab.lab(&["break", "agent-killed", "n1"]).ok();
+    lab.lab(&["heal"]).code(0);
+    lab.until_codes(&["MG-DATA-001"]);
+    lab.margay("status").code(1).says(&[kept]);
+    assert!(is_in_force());
+    policy("never", "app ==");
+    let missing = "GlobalNetworkPolicy never is not in force, and no readable revision of it";
+    lab.until_codes(&["MG-DATA-001", "MG-DATA-001"]);
+    lab.margay("status").code(2).says(&[missing, kept]);
+    // A key that lacks its namespace is named, too.
+    lab.put(&format!("{root}/networkpolicies/only1"), "{}");
+    lab.until_codes(&["MG-DATA-001", "MG-DATA-001", "MG-DATA-001"]);
+    lab.margay("status").code(2).says(&["networkpolicies/only1 is not that of a NetworkPolicy"]);
 }
 
 #[test]
@@ -309,6 +353,13 @@ fn health_and_metrics_are_served_once_the_address_can_be_had() {
         "margay_routes_applied 1",
         "margay_addresses_used 1",
     ] {
+        assert!(metrics.lines().any(|it| it == line), "{line} is missing: {metrics}");
+    }
+    let table = lab.run("nft -j list table inet margay").out;
+    for kind in ["chain", "rule", "set", "map"] {
+        // Rules have sets without a name, too.
+        let n = table.matches(&format!("{{\"{kind}\": {{\"family\"")).count();
+        let line = format!("felix_nft_{kind}s {n}");
         assert!(metrics.lines().any(|it| it == line), "{line} is missing: {metrics}");
     }
     assert!(lab.get("/other").starts_with("HTTP/1.1 404 "));

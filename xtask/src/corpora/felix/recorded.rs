@@ -156,6 +156,7 @@ fn read_host(value: &Value) -> anyhow::Result<Host> {
         pre_dnat: read_tiers(&value["pre_dnat_tiers"])?,
         untracked: read_tiers(&value["untracked_tiers"])?,
         profiles: texts(&value["profile_ids"]),
+        is_rest: false,
     })
 }
 

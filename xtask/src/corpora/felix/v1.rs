@@ -156,6 +156,7 @@ fn read_host(value: &Value, node: &str) -> anyhow::Result<Host> {
         labels: typed(&value["labels"])?,
         profiles: typed(&value["profile_ids"])?,
         ports: read_ports(&value["ports"])?,
+        is_rest: false,
     })
 }
 

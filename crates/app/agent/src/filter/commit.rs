@@ -106,6 +106,7 @@ impl<K: Netfilter> FilterTable<K> {
     fn commit_once(&mut self, batch: &Batch) -> Result<(), Setback> {
         let before = self.ask(K::generation).map_err(Setback::Refused)?;
         let done = self.kernel.commit(batch);
+        self.n_failed += u64::from(done.is_err());
         if let Err(error @ (Error::Rejected(_) | Error::Outdated { .. })) = done {
             return Err(Setback::Refused(error));
         }

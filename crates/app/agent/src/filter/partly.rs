@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use kernel::Result;
 use kernel::nft::{
-    Batch, Element, ElementValue, Expression, Key, Rule, Set, TableFamily, TableId, Verdict,
+    Batch, DataType, Element, ElementValue, Expression, Key, Rule, Set, TableFamily, TableId,
+    Verdict,
 };
 use policy::render::{DISPATCH, Filled, Ruleset, is_of_hosts};
 
@@ -86,7 +87,7 @@ pub(super) fn complete(wanted: &Ruleset, present: &Ruleset, absent: &Absent) -> 
         let ours = wanted.sets.get(key).map_or(&empty, |filled| &filled.elements);
         let gone = filled.elements.values().filter(|it| match ours.get(&it.key) {
             Some(other) => other != *it && is_known(other),
-            None => absent.covers(&it.key),
+            None => absent.covers(&filled.set, &it.key),
         });
         let gone: Vec<Element> = gone.cloned().collect();
         if !gone.is_empty() {
@@ -174,14 +175,18 @@ fn leads<'a>(wanted: &'a Ruleset, map: &str) -> impl Iterator<Item = &'a String>
 }
 
 impl Absent {
-    /// Whether a key is an interface that is gone, one with an address, or an address that is gone.
-    fn covers(&self, key: &Key) -> bool {
+    /// Whether a key of a set begins with an interface or an address that is gone.
+    fn covers(&self, set: &Set, key: &Key) -> bool {
         let Key::One(bytes) = key else { return false };
-        let begins = |name: &String| match Key::link_name(name) {
-            Key::One(name) => bytes.starts_with(&name),
+        let begins = |start: Key| matches!(start, Key::One(start) if bytes.starts_with(&start));
+        let mut addresses = self.addresses.iter();
+        match set.key.first() {
+            Some(DataType::LinkName) => {
+                self.interfaces.iter().any(|name| begins(Key::link_name(name)))
+            }
+            Some(DataType::Ipv4) => addresses.any(|it| it.is_ipv4() && begins(Key::address(*it))),
+            Some(DataType::Ipv6) => addresses.any(|it| it.is_ipv6() && begins(Key::address(*it))),
             _ => false,
-        };
-        self.interfaces.iter().any(begins)
-            || self.addresses.iter().any(|address| Key::address(*address) == *key)
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! An engine that comes to grief: no object should be able to bring that about.
 //!
 //! One that panics while it absorbs an object, or while what it says is carried out, is built anew
-//! from everything but the object to blame, which is put aside for good. Which one that is, is
-//! known while it is absorbed; otherwise it is one of those that were absorbed since the kernel was
-//! last brought up to date: they come last then, one by one, each tried on paper.
+//! from everything but the object to blame, which is put aside for good; of one that protects
+//! something, the value before stays in force. Which one it is, is known while it is absorbed;
+//! otherwise it is one of those that were absorbed since the kernel was last brought up to date:
+//! they come last then, one by one, each tried on paper.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -96,9 +97,11 @@ fn rank(key: &str) -> u8 {
 impl Node {
     /// Reads everything once; for a plugin that acts alone.
     pub(crate) fn load(&self) -> Result<(), Error> {
+        let known = self.read_known();
         // Each time round, what broke the engine is put aside.
         for _ in 0..GRIEF_MAX {
             let mut dataplane = self.dataplane();
+            dataplane.memory.learn(&known);
             for prefix in Inputs::prefixes() {
                 for entry in self.store.list(prefix)?.entries {
                     dataplane.take_in(&entry.key, Some(&entry.value), entry.mod_revision, None);
@@ -160,8 +163,17 @@ impl Dataplane {
     pub(super) fn absorb(&mut self, key: &str, stored: Option<&[u8]>, read: Option<Read>) {
         let value = self.overlay.over(key, self.trials.over(key, stored));
         let read = read.filter(|_| value == stored);
-        if let Some(why) = value.and_then(|value| self.grief.poison.why(key, value)) {
-            self.changed |= self.inputs.put_aside(key, why);
+        if let Some(value) = value
+            && let Some(why) = self.grief.poison.why(key, value)
+        {
+            let (inputs, memory) = (&mut self.inputs, &self.memory);
+            let told = AssertUnwindSafe(|| memory.tell_aside(inputs, key, value, why));
+            if let Ok(changed) = std::panic::catch_unwind(told) {
+                self.changed |= changed;
+                return;
+            }
+            self.memory.forget_earlier(key);
+            self.grief.broken = Some(format!("{key}: an earlier value cannot be borne either"));
             return;
         }
         self.grief.poison.forgive(key);
@@ -172,13 +184,10 @@ impl Dataplane {
             return;
         }
         self.grief.withheld.remove(key);
-        let inputs = &mut self.inputs;
+        let (inputs, memory) = (&mut self.inputs, &self.memory);
         let absorbed = std::panic::catch_unwind(AssertUnwindSafe(|| {
             host::fault::grief(key);
-            match read {
-                Some(read) => inputs.take(key, read),
-                None => inputs.absorb(key, value),
-            }
+            memory.tell(inputs, key, value, read)
         }));
         match absorbed {
             Ok(changed) => self.changed |= changed,
@@ -227,16 +236,18 @@ impl Dataplane {
             paper.committed(change);
         }));
         if let Err(payload) = rest {
-            // It is none of them, or not one alone: all are suspected.
+            // It is none of them, or not one alone: all are suspected, and so is what stands in
+            // for others that were.
+            grief.poison.keys().for_each(|key| self.memory.forget_earlier(key));
             grief.suspects.extend(std::mem::take(&mut grief.recent));
             grief.broken = Some(words(payload.as_ref()).to_owned());
             return;
         }
         for (key, value) in order {
-            let inputs = &mut self.inputs;
+            let (inputs, memory) = (&mut self.inputs, &self.memory);
             let tried = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 host::fault::grief(&key);
-                let changed = inputs.absorb(&key, Some(&value));
+                let changed = memory.tell(inputs, &key, Some(&value), None);
                 let dirty = inputs.flush_policy();
                 rehearse(&dirty);
                 let change = paper.update(inputs.policy(), &dirty, &inputs.surroundings());

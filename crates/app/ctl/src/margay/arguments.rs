@@ -127,6 +127,8 @@ pub(crate) enum Verb {
         /// The number that the write or `margay history` printed [default: the last]
         #[arg(add = ArgValueCompleter::new(complete::unconfirmed_numbers))]
         number: Option<u64>,
+        #[command(flatten)]
+        format: Format,
     },
     /// Watches over a write made with --confirm-within
     #[command(hide = true)]
@@ -402,6 +404,9 @@ pub(crate) struct Patch {
     /// How to read the patch
     #[arg(short = 't', long = "type", default_value = "strategic")]
     pub(crate) kind_of_patch: PatchType,
+    /// Do not wait, a second at most, until the nodes' kernels have it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
     #[command(flatten)]
     pub(crate) confirmation: Confirmation,
 }
@@ -442,6 +447,9 @@ pub(crate) struct Label {
     /// Remove the label
     #[arg(long, conflicts_with = "overwrite")]
     pub(crate) remove: bool,
+    /// Do not wait, a second at most, until the nodes' kernels have it
+    #[arg(long)]
+    pub(crate) no_wait: bool,
     #[command(flatten)]
     pub(crate) confirmation: Confirmation,
 }

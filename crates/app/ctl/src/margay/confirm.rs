@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use serde_json::json;
 
-use super::arguments::Place;
+use super::arguments::{Place, Structured};
 use super::failure::Failure;
 use super::history::{self, History};
 use super::session::{Session, with_surroundings};
 use super::terminal::{Mark, Terminal};
-use super::{undo, wait};
+use super::{structured, undo, wait};
 
 /// How often the one who watches looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -29,8 +30,15 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Confirmation {
     /// Take the write back unless it is confirmed in this time (60s, 5m), here or by margay confirm
-    #[arg(long, value_name = "TIME", value_parser = wait::span)]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
     pub(crate) confirm_within: Option<Duration>,
+}
+
+/// Nobody confirms anything in no time.
+fn some_time(text: &str) -> Result<Duration, String> {
+    let time = wait::span(text)?;
+    let none = || "that is no time to confirm anything; such as 60s or 5m".to_owned();
+    (!time.is_zero()).then_some(time).ok_or_else(none)
 }
 
 impl Confirmation {
@@ -80,7 +88,12 @@ impl Watched {
     }
 
     /// Waits for a confirmation, typed here or given elsewhere; false if the write was taken back.
-    pub(crate) fn wait(mut self, session: &Session) -> Result<bool, Failure> {
+    /// How it ended is said to `out`.
+    pub(crate) fn wait(
+        mut self,
+        session: &Session,
+        out: &mut dyn io::Write,
+    ) -> Result<bool, Failure> {
         let Self { number, within, .. } = self;
         let command = session.history.confirm_command(number);
         let seconds = wait::words(within);
@@ -112,19 +125,25 @@ impl Watched {
                     let is_ours = session.history.decide(number)?;
                     match (is_ours, is_yes) {
                         (true, true) => break Ended::Kept,
-                        (true, false) => return undo::run(session, Some(number)).map(|_| false),
+                        (true, false) => {
+                            return undo::run(session, Some(number), out).map(|_| false);
+                        }
                         (false, _) => {}
                     }
                 }
             }
         };
-        said(session, number, within, ended)
+        said(session, (number, within), ended, out)
     }
 }
 
 /// Says how it ended.
-fn said(session: &Session, number: u64, within: Duration, ended: Ended) -> Result<bool, Failure> {
-    let mut out = io::stdout().lock();
+fn said(
+    session: &Session,
+    (number, within): (u64, Duration),
+    ended: Ended,
+    out: &mut dyn io::Write,
+) -> Result<bool, Failure> {
     match ended {
         Ended::Kept => {
             let mark = session.terminal.mark(Mark::Fine);
@@ -217,7 +236,8 @@ pub(crate) fn guard(place: &Place, number: u64, within: Duration) -> Result<bool
     }
     let given_up = Instant::now() + PATIENCE;
     loop {
-        let undone = Session::open(place).and_then(|session| undo::run(&session, Some(number)));
+        let undone = Session::open(place)
+            .and_then(|session| undo::run(&session, Some(number), &mut io::sink()));
         let is_undone = history::taken_back(&history.kept()?.entries).contains_key(&number);
         match undone {
             // Somebody else may have taken it back, and nobody reads what is said here.
@@ -230,7 +250,12 @@ pub(crate) fn guard(place: &Place, number: u64, within: Duration) -> Result<bool
 }
 
 /// Keeps a write, the last one that waits for it unless a number is given.
-pub(crate) fn run(terminal: Terminal, place: &Place, number: Option<u64>) -> Result<bool, Failure> {
+pub(crate) fn run(
+    terminal: Terminal,
+    place: &Place,
+    number: Option<u64>,
+    format: Option<Structured>,
+) -> Result<bool, Failure> {
     let history = here(place);
     let none = || Failure::new("no write is to be confirmed").help("margay history");
     let number = match number {
@@ -246,8 +271,11 @@ pub(crate) fn run(terminal: Terminal, place: &Place, number: Option<u64>) -> Res
                 .help("margay history"),
         });
     }
-    let mark = terminal.mark(Mark::Fine);
-    writeln!(io::stdout().lock(), "{mark} write {number} confirmed: it stays")?;
+    let answer = match format {
+        Some(format) => structured(format, &json!({ "write": number, "isKept": true })),
+        None => format!("{} write {number} confirmed: it stays\n", terminal.mark(Mark::Fine)),
+    };
+    io::stdout().lock().write_all(answer.as_bytes())?;
     Ok(true)
 }
 

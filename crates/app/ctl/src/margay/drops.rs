@@ -1,5 +1,7 @@
 //! `margay drops`: the packets that this node's policies denied, with who and why.
 
+mod line;
+
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
@@ -16,7 +18,7 @@ use policy::intent::Intent;
 use policy::{Endpoint, RuleName};
 use serde_json::{Value, json};
 
-use super::agent::{Agent, now};
+use super::agent::{Agent, Silence, now};
 use super::arguments::{Format, Place, Structured};
 use super::explain::world::World;
 use super::failure::Failure;
@@ -24,6 +26,7 @@ use super::ipam::grouped;
 use super::session::Session;
 use super::terminal::{self, Terminal, printable_line};
 use super::{get, structured};
+use line::{Line, Widths};
 
 /// How often the agent is asked for more.
 const POLL: Duration = Duration::from_millis(500);
@@ -49,27 +52,132 @@ pub(crate) fn run(
     place: &Place,
     arguments: &DropsArguments,
 ) -> Result<bool, Failure> {
-    let mut wanted = Heard { counts: !arguments.follow, ..Heard::default() };
-    let mut answer = arguments.agent.ask::<Drops>(&Inquiry::Drops(wanted.clone()))?;
-    let mut names = Names::read(place, &answer.node);
-    if !arguments.follow {
-        print(terminal, arguments, &names, &answer)?;
-        return Ok(true);
+    let wanted = Heard { counts: !arguments.follow, ..Heard::default() };
+    let answer = arguments.agent.ask::<Drops>(&Inquiry::Drops(wanted))?;
+    if answer.is_off {
+        let what = format!("the agent of {} records no denied packets", answer.node);
+        get::complain(&printable_line(&format!("{what}: it was started with --no-drops")))?;
     }
-    let mut said = Said::default();
-    loop {
-        names.catch_up(place, &answer);
-        for it in answer.drops.drain(..) {
-            wanted.after = wanted.after.max(it.number);
-            if let Some(news) = said.hear(it) {
-                follow(arguments, &names, &answer.node, &news)?;
+    let names = Names::read(place, &answer.node);
+    match arguments.follow {
+        true => Following::new(terminal, place, arguments, names).run(answer),
+        false => {
+            print(terminal, arguments, &names, &answer)?;
+            Ok(true)
+        }
+    }
+}
+
+/// What somebody who follows sees.
+struct Following<'a> {
+    terminal: Terminal,
+    place: &'a Place,
+    arguments: &'a DropsArguments,
+    names: Names,
+    said: Said,
+    widths: Widths,
+    count: Count,
+}
+
+/// How far the entries of an agent were heard.
+#[derive(Default)]
+struct Count {
+    /// Whose they are.
+    epoch: u64,
+    after: u64,
+}
+
+impl Count {
+    /// Whether another agent answers than before: it counts from 1 again.
+    fn is_anew(&mut self, epoch: u64) -> bool {
+        let before = std::mem::replace(&mut self.epoch, epoch);
+        let is_anew = before != 0 && before != epoch;
+        if is_anew {
+            self.after = 0;
+        }
+        is_anew
+    }
+}
+
+impl<'a> Following<'a> {
+    fn new(
+        terminal: Terminal,
+        place: &'a Place,
+        arguments: &'a DropsArguments,
+        names: Names,
+    ) -> Self {
+        let (said, widths) = (Said::default(), Widths::of(terminal));
+        Self { terminal, place, arguments, names, said, widths, count: Count::default() }
+    }
+
+    /// Until nobody reads any more.
+    fn run(mut self, first: Drops) -> Result<bool, Failure> {
+        let mut next: Result<Drops, Silence> = Ok(first);
+        let mut is_silent = false;
+        loop {
+            match next {
+                Ok(answer) => {
+                    if std::mem::take(&mut is_silent) {
+                        get::complain("the agent answers again")?;
+                    }
+                    self.take(answer)?;
+                }
+                // It is started again, or somebody will: what it denies then is shown.
+                Err(silence) if !is_silent => {
+                    get::complain(&format!("waiting: {}", silence.what))?;
+                    is_silent = true;
+                }
+                Err(_) => {}
+            }
+            terminal::rest(POLL)?;
+            let wanted = Heard { after: self.count.after, ..Heard::default() };
+            next = self.arguments.agent.ask::<Drops>(&Inquiry::Drops(wanted));
+        }
+    }
+
+    fn take(&mut self, mut answer: Drops) -> Result<(), Failure> {
+        if self.count.is_anew(answer.epoch) {
+            for news in self.said.over(u64::MAX) {
+                self.show(&answer.node, &news)?;
+            }
+            // What the new agent has noted so far was not asked for.
+            answer = match self.arguments.agent.ask::<Drops>(&Inquiry::Drops(Heard::default())) {
+                Ok(answer) => answer,
+                Err(_) => return Ok(()),
+            };
+        }
+        self.names.catch_up(self.place, &answer);
+        for it in std::mem::take(&mut answer.drops) {
+            self.count.after = self.count.after.max(it.number);
+            if let Some(news) = self.said.hear(it) {
+                self.show(&answer.node, &news)?;
             }
         }
-        for news in said.over(now()) {
-            follow(arguments, &names, &answer.node, &news)?;
+        for news in self.said.over(now()) {
+            self.show(&answer.node, &news)?;
         }
-        terminal::rest(POLL)?;
-        answer = arguments.agent.ask::<Drops>(&Inquiry::Drops(wanted.clone()))?;
+        Ok(())
+    }
+
+    fn show(&mut self, node: &str, it: &News) -> Result<(), Failure> {
+        let line = Line::of(&self.names, node, it);
+        if !is_meant(self.arguments, &it.drop, &line) {
+            return Ok(());
+        }
+        let text = match self.arguments.format.output {
+            Some(Structured::Json) => text::json::to_string(&value(&self.names, node, it)) + "\n",
+            Some(Structured::Yaml) => {
+                format!("---\n{}", text::yaml::to_string(&value(&self.names, node, it)))
+            }
+            None => {
+                self.widths.fit(&line);
+                self.terminal.spelled(&line.text(&self.widths)).into_owned() + "\n"
+            }
+        };
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        Ok(())
     }
 }
 
@@ -202,11 +310,11 @@ fn print(
     names: &Names,
     answer: &Drops,
 ) -> Result<(), Failure> {
-    let lines: Vec<(News, String)> = answer
+    let lines: Vec<(News, Line)> = answer
         .drops
         .iter()
         .map(|it| News::from(it.clone()))
-        .map(|it| (line(names, &answer.node, &it), it))
+        .map(|it| (Line::of(names, &answer.node, &it), it))
         .filter(|(line, it)| is_meant(arguments, &it.drop, line))
         .map(|(line, it)| (it, line))
         .collect();
@@ -229,7 +337,7 @@ fn print(
         terminal.page(&structured(format, &answer))?;
         return Ok(());
     }
-    if lines.is_empty() {
+    if lines.is_empty() && !answer.is_off {
         let named =
             arguments.object.as_ref().map_or(String::new(), |it| format!(" that name {it}"));
         let what = format!("no denied packets{named} on {}", answer.node);
@@ -238,18 +346,20 @@ fn print(
     if answer.lost > 0 {
         get::complain("more packets came than could be noted; these are some of them")?;
     }
-    let mut text: String = lines.iter().map(|(_, line)| format!("{line}\n")).collect();
+    let mut widths = Widths::of(terminal);
+    lines.iter().for_each(|(_, line)| widths.fit(line));
+    let mut text: String = lines.iter().map(|(_, line)| line.text(&widths) + "\n").collect();
     for (rule, n) in &unrecorded {
         text += &more(names, &answer.node, rule, *n);
     }
-    Ok(terminal.page(&text)?)
+    Ok(terminal.page(&terminal.spelled(&text))?)
 }
 
-fn is_meant(arguments: &DropsArguments, it: &Drop, line: &str) -> bool {
+fn is_meant(arguments: &DropsArguments, it: &Drop, line: &Line) -> bool {
     let addresses = [it.packet.source, it.packet.destination];
     arguments.object.as_ref().is_none_or(|object| {
         let is_its = |address: &IpAddr| net::parse_ip(object) == Some(*address);
-        line.contains(object.as_str()) || addresses.iter().any(is_its)
+        line.names(object) || addresses.iter().any(is_its)
     })
 }
 
@@ -264,24 +374,6 @@ fn more(names: &Names, node: &str, rule: &str, n: u64) -> String {
     printable_line(&line).into_owned() + "\n"
 }
 
-fn follow(arguments: &DropsArguments, names: &Names, node: &str, it: &News) -> Result<(), Failure> {
-    let line = line(names, node, it);
-    if !is_meant(arguments, &it.drop, &line) {
-        return Ok(());
-    }
-    let text = match arguments.format.output {
-        Some(Structured::Json) => text::json::to_string(&value(names, node, it)) + "\n",
-        Some(Structured::Yaml) => {
-            format!("---\n{}", text::yaml::to_string(&value(names, node, it)))
-        }
-        None => line + "\n",
-    };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
-}
-
 /// `tcp`, or `icmp type 8 code 0`.
 fn spoken_protocol(it: &Drop) -> String {
     let name = protocol(&net::Protocol::Number(it.packet.protocol));
@@ -289,28 +381,6 @@ fn spoken_protocol(it: &Drop) -> String {
         Some((kind, code)) => format!("{name} type {kind} code {code}"),
         None => name,
     }
-}
-
-/// One line; times are in UTC.
-fn line(names: &Names, node: &str, news: &News) -> String {
-    let it = &news.drop;
-    let time = api::schema::utc(i64::try_from(it.last).unwrap_or(i64::MAX));
-    let time = time.get(11..19).unwrap_or(&time);
-    let port = it.packet.port.map_or(String::new(), |port| format!(":{port}"));
-    let [from, to] = names.ends(it);
-    let from = from.unwrap_or_else(|| it.packet.source.to_string());
-    let to = to.unwrap_or_else(|| it.packet.destination.to_string());
-    let who = format!("{from} → {to}{port} {}", spoken_protocol(it));
-    let (direction, rule) = names.rule(it);
-    let more = if is_sample(it) { "+" } else { "" };
-    let seconds = (it.last - it.first).max(1);
-    let count = match (news.count(), news.already) {
-        (1, 0) => String::new(),
-        (n, 0) => format!("   ×{n}{more} in {seconds} s"),
-        (n, _) => format!("   ×{n}{more} more in {seconds} s"),
-    };
-    let at = format!("{node} {direction}");
-    printable_line(&format!("{time}  {who:<40}  {at:<12}  {rule}{count}")).into_owned()
 }
 
 /// Whether there may have been more: of each rule and source only so many are told at once.
@@ -330,10 +400,13 @@ fn value(names: &Names, node: &str, news: &News) -> Value {
         "count": news.count(),
         "isAtLeast": is_sample(it),
         "source": end(from, it.packet.source),
+        "isMasked": it.told.is_masked,
         "destination": end(to, it.packet.destination),
         "protocol": protocol(&net::Protocol::Number(it.packet.protocol)),
         "port": it.packet.port,
         "icmp": it.packet.icmp,
+        "input": it.packet.input,
+        "output": it.packet.output,
         "node": node,
         "direction": direction,
         "rule": rule,
@@ -346,44 +419,16 @@ mod tests {
     use host::drops::{Denied, Told};
 
     #[test]
-    fn a_line_says_who_spoke_to_whom_and_what_denied_it() {
-        let names = Names {
-            world: None,
-            intent: Intent::default(),
-            node: "n2".to_owned(),
-            as_of: Instant::now(),
-        };
-        let packet = Denied {
-            rule: "i:np:1:shop/db".to_owned(),
-            source: [10, 0, 0, 1].into(),
-            destination: [10, 0, 0, 2].into(),
-            protocol: 6,
-            port: Some(5432),
-            icmp: None,
-        };
-        let told = Told::default();
-        let it = Drop { number: 1, first: 50_592, last: 50_602, count: 14, packet, told };
-        let mut news = News::from(it);
-        let said = line(&names, "n2", &news);
-        assert!(said.starts_with("14:03:22  10.0.0.1 → 10.0.0.2:5432 tcp "), "{said}");
-        assert!(
-            said.ends_with("n2 ingress    policy shop/db, ingress rule 2   ×14 in 10 s"),
-            "{said}"
-        );
-        news.drop.packet.rule = "e:end:default".to_owned();
-        news.drop.count = 20;
-        assert!(line(&names, "n2", &news).ends_with("end of tier default   ×20+ in 10 s"));
-        news.drop.count = 1;
-        assert!(line(&names, "n2", &news).ends_with("n2 egress     end of tier default"));
-        news.drop.told.decided = Some("end of tier default (policies a, b)".to_owned());
-        news.drop.told.endpoint = Some("shop/n2-k8s-web-eth0".to_owned());
-        let said = line(&names, "n2", &news);
-        assert!(said.contains("  shop/n2-k8s-web-eth0 → 10.0.0.2:5432 tcp "), "{said}");
-        assert!(said.ends_with("n2 egress     end of tier default (policies a, b)"), "{said}");
-        news.drop.told = Told::default();
-        news.drop.packet.rule = "\u{1b}[31m".to_owned();
-        assert!(!line(&names, "n2", &news).contains('\u{1b}'));
+    fn an_agent_that_starts_again_is_heard_from_its_first_packet_on() {
+        let mut count = Count::default();
+        assert!(!count.is_anew(5));
+        count.after = 17;
+        assert!(!count.is_anew(5));
+        assert_eq!(count.after, 17);
+        assert!(count.is_anew(6));
+        assert_eq!((count.after, count.is_anew(6)), (0, false));
     }
+
     #[test]
     fn whoever_follows_is_told_of_each_packet_once() {
         let packet = Denied {
@@ -393,6 +438,8 @@ mod tests {
             protocol: 17,
             port: Some(53),
             icmp: None,
+            input: None,
+            output: None,
         };
         let told = Told::default();
         let entry = |count, last| Drop {

@@ -5,6 +5,7 @@
 
 mod ends;
 mod hops;
+mod interfaces;
 mod kernels;
 mod policies;
 mod screen;
@@ -24,7 +25,7 @@ use super::session::Session;
 use super::structured;
 use super::terminal::Terminal;
 use ends::{End, Traffic};
-use hops::Hop;
+use hops::{Hop, Unknown, Way};
 use kernels::Kernel;
 use world::World;
 
@@ -75,8 +76,12 @@ struct Answer<'a> {
     destination: End,
     packet: Packet,
     hops: Vec<Hop>,
+    /// Places where nobody knows who decides, and it matters.
+    unknown: Vec<Unknown>,
     kernels: Vec<Kernel>,
     arguments: &'a TrafficArguments,
+    /// What both ends are called to be found again: an address where one was given.
+    words: [String; 2],
 }
 
 /// The command.
@@ -97,37 +102,87 @@ pub(crate) fn run(
     }
     let session = Session::open(place)?;
     let world = World::read(&session)?;
-    let mut answer = ask(&world, &arguments.source, destination, &arguments.traffic)?;
-    answer.kernels = kernels::kernels(&session, &answer);
-    let text = match arguments.format.output {
-        Some(format) => structured(format, &value::value(&answer)),
-        None => screen::text(terminal, &answer),
+    let mut answers = ask(&world, &arguments.source, destination, &arguments.traffic)?;
+    for answer in &mut answers {
+        answer.kernels = kernels::kernels(answer);
+    }
+    match arguments.format.output {
+        Some(format) => terminal.page(&structured(format, &value::of_all(&answers)))?,
+        None => terminal.page(&terminal.spelled(&screen::of_all(terminal, &answers)))?,
+    }
+    let is_fine = |answer: &Answer<'_>| {
+        answer.verdict() == Verdict::Allowed && answer.kernels.iter().all(Kernel::has_all)
     };
-    terminal.page(&text)?;
-    let is_in_force = answer.kernels.iter().all(Kernel::has_all);
-    Ok(hops::denied(&answer.hops).is_none() && is_in_force)
+    Ok(answers.iter().all(is_fine))
 }
 
-/// Finds both ends, and what happens between them.
+/// Finds both ends, and what happens between them: by each version of IP that both have, what is
+/// denied first.
 fn ask<'a>(
     world: &'a World,
     source: &str,
     destination: &str,
     arguments: &'a TrafficArguments,
-) -> Result<Answer<'a>, Failure> {
+) -> Result<Vec<Answer<'a>>, Failure> {
     let namespace = arguments.namespace.as_deref();
-    let source = ends::find(world, source, namespace)?;
-    let destination = ends::find(world, destination, namespace)?;
-    let packet = ends::packet(&source, &destination, arguments.traffic())?;
-    let hops = hops::hops(world, &source, &destination, &packet);
-    Ok(Answer { world, source, destination, packet, hops, kernels: Vec::new(), arguments })
+    let ends = [source, destination];
+    let [from, to] =
+        [ends::find(world, source, namespace)?, ends::find(world, destination, namespace)?];
+    let words = |from: &End, to: &End| {
+        let word = |(end, typed): (&End, &str)| match net::parse_ip(typed) {
+            Some(address) => address.to_string(),
+            None => end.name.clone(),
+        };
+        [word((from, ends[0])), word((to, ends[1]))]
+    };
+    let of = |source: End, destination: End| -> Result<Answer<'a>, Failure> {
+        let packet = ends::packet(&source, &destination, arguments.traffic())?;
+        let Way { hops, unknown } = hops::way(world, &source, &destination, &packet);
+        let (words, kernels) = (words(&source, &destination), Vec::new());
+        Ok(Answer { world, source, destination, packet, hops, unknown, kernels, arguments, words })
+    };
+    let is_both = |is_ipv4: bool| {
+        [&from, &to].iter().all(|end| end.addresses.iter().any(|it| it.is_ipv4() == is_ipv4))
+    };
+    let versions: Vec<bool> = [true, false].into_iter().filter(|it| is_both(*it)).collect();
+    if versions.len() < 2 {
+        return Ok(vec![of(from, to)?]);
+    }
+    let mut answers = Vec::new();
+    for is_ipv4 in versions {
+        let only = |end: &End| {
+            let mut end = end.clone();
+            end.addresses.retain(|it| it.is_ipv4() == is_ipv4);
+            end
+        };
+        answers.push(of(only(&from), only(&to))?);
+    }
+    answers.sort_by_key(Answer::verdict);
+    Ok(answers)
+}
+
+/// What becomes of the packet, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Denied,
+    /// It depends on what nobody has told.
+    Unknown,
+    Allowed,
 }
 
 impl Answer<'_> {
+    fn verdict(&self) -> Verdict {
+        match hops::denied(&self.hops) {
+            Some(_) => Verdict::Denied,
+            None if self.unknown.is_empty() => Verdict::Allowed,
+            None => Verdict::Unknown,
+        }
+    }
+
     /// What was asked, as it can be typed again.
     fn typed(&self) -> String {
-        let end = |end: &End| text::words::shell(&end.name);
-        let mut typed = format!("{} {}", end(&self.source), end(&self.destination));
+        let [source, destination] = self.words.each_ref().map(|it| text::words::shell(it));
+        let mut typed = format!("{source} {destination}");
         if let Some(port) = self.arguments.port {
             typed += &format!(" --port {port}");
         }

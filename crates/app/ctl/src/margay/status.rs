@@ -156,6 +156,9 @@ fn screen(terminal: Terminal, status: &Status) -> String {
         let about = if fixes.len() > 1 { format!("      {code}") } else { String::new() };
         let _ = writeln!(text, "fix: {}{about}", printable_line(fix));
     }
+    for note in &status.notes {
+        let _ = writeln!(text, "note: {}", printable_line(note));
+    }
     text
 }
 
@@ -217,7 +220,12 @@ fn details(status: &Status) -> [(&'static str, Severity, String); 6] {
     let routes = format!("{} in the kernel{}{left}", routes.count, repaired(routes.repaired));
     let (filter_stands, left) = applied(&status.filter);
     let filter = &status.filter;
-    let filter = format!("{}{}{left}", count(filter.count, "interface"), repaired(filter.repaired));
+    let policy = match status.policy_revision {
+        0 => String::new(),
+        revision => format!(", policy of revision {revision}"),
+    };
+    let interfaces = count(filter.count, "interface");
+    let filter = format!("{interfaces}{}{policy}{left}", repaired(filter.repaired));
     [
         ("AGENT", Severity::Fine, agent),
         ("STORE", Severity::Fine, store),

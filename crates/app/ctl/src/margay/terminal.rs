@@ -102,6 +102,14 @@ impl Terminal {
         self.paint(colour, if self.has_utf8 { sign } else { plain })
     }
 
+    /// A line for a screen, in signs that it can show.
+    pub(crate) fn spelled<'t>(self, text: &'t str) -> Cow<'t, str> {
+        match self.has_utf8 {
+            true => Cow::Borrowed(text),
+            false => Cow::Owned(text.replace('→', "->").replace('×', "x").replace('…', "...")),
+        }
+    }
+
     /// The text in a colour, or as it is.
     pub(crate) fn paint(self, colour: Colour, text: &str) -> String {
         match self.has_colour {

@@ -24,7 +24,11 @@ const ELSEWHERE: &str = "choose its datastore with --store or --config";
 const READABLE_KIND: usize = 8;
 
 /// Takes a write back, the last one unless a number is given.
-pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failure> {
+pub(crate) fn run(
+    session: &Session,
+    number: Option<u64>,
+    out: &mut dyn Write,
+) -> Result<bool, Failure> {
     let nothing = || Failure::new("there is no write to take back").help("margay history");
     let (here, cluster) = (session.place(), session.cluster()?);
     let is_here =
@@ -68,7 +72,7 @@ pub(crate) fn run(session: &Session, number: Option<u64>) -> Result<bool, Failur
         });
         return Err(nothing_to_take_back(number, stays).help_if(next));
     }
-    take_back_here(session, number, &entry, (restored, stays))
+    take_back_here(session, number, &entry, (restored, stays), out)
 }
 
 /// There is nothing left of a write, or nothing that is known to be of it.
@@ -85,6 +89,7 @@ fn take_back_here(
     number: u64,
     entry: &Entry,
     (restored, stays): (Vec<Restored>, Vec<String>),
+    out: &mut dyn Write,
 ) -> Result<bool, Failure> {
     session.recorder.expect_undo(number, entry, restored.len());
     let taken_back = take_back::take_back(&session.resources, number, entry, &restored);
@@ -109,7 +114,7 @@ fn take_back_here(
     let realised = realised::soon(session, &realisable, began);
     let realised = realised.map_or(String::new(), |it| format!("   ({it})"));
     let answer = format!("{mark} write {number} taken back: {listed}{realised}\n{notes}{redo}");
-    io::stdout().lock().write_all(answer.as_bytes()).map_err(|error| {
+    out.write_all(answer.as_bytes()).map_err(|error| {
         Failure::from(error).after_the_write(&format!("write {number} taken back")).undo(&redo)
     })?;
     Ok(true)

@@ -171,7 +171,9 @@ impl Account {
                     },
                 )?;
             return match watched {
-                Some(watched) => watched.wait(session),
+                // What a program reads from standard output is one document.
+                Some(watched) if format.is_some() => watched.wait(session, &mut io::stderr()),
+                Some(watched) => watched.wait(session, &mut io::stdout()),
                 None => Ok(is_fine),
             };
         }
@@ -326,7 +328,7 @@ pub(crate) fn patch(session: &Session, patch: &Patch) -> Result<bool, Failure> {
         .map_err(|failure| {
             failure.help("-p '{\"spec\":{\"natOutgoing\":true}}', in JSON or YAML")
         })?;
-    edit(session, &name, patch.confirmation, |object| {
+    edit(session, &name, (patch.confirmation, patch.no_wait), |object| {
         let patched = match patch.kind_of_patch {
             PatchType::Strategic => text::patch::strategic(object, &given),
             PatchType::Merge => {
@@ -354,7 +356,7 @@ pub(crate) fn patch(session: &Session, patch: &Patch) -> Result<bool, Failure> {
 /// Sets or removes a label of one object.
 pub(crate) fn label(session: &Session, label: &Label) -> Result<bool, Failure> {
     let name = name_of(kind_of(&label.one.kind)?, label.one.namespace.as_deref(), &label.one.name);
-    edit(session, &name, label.confirmation, |object| {
+    edit(session, &name, (label.confirmation, label.no_wait), |object| {
         let mut object = object.clone();
         let labels = object["metadata"]
             .as_object_mut()
@@ -390,7 +392,7 @@ pub(crate) fn label(session: &Session, label: &Label) -> Result<bool, Failure> {
 fn edit(
     session: &Session,
     name: &Name,
-    confirmation: Confirmation,
+    (confirmation, no_wait): (Confirmation, bool),
     change: impl Fn(&Value) -> Result<Value, Failure>,
 ) -> Result<bool, Failure> {
     const ATTEMPTS_MAX: u64 = 20;
@@ -408,7 +410,7 @@ fn edit(
         }
         match session.resources.write(Verb::Update, &decoded) {
             Ok(written) => {
-                let mut account = Account { confirmation, ..Account::default() };
+                let mut account = Account { confirmation, no_wait, ..Account::default() };
                 account.add(written);
                 return account.finish(session, None);
             }

@@ -53,6 +53,8 @@ impl Scope {
 /// A field that does not have the type of its parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecodable {
+    /// The parameter.
+    pub parameter: &'static str,
     /// The field of the spec.
     pub field: &'static str,
     /// What is wrong with its value.
@@ -67,17 +69,24 @@ impl fmt::Display for Undecodable {
 
 impl std::error::Error for Undecodable {}
 
-/// The raw parameters of a spec, with those of the annotations over them.
+/// The raw parameters of a spec, with those of the annotations over them, and the fields that have
+/// another type: one of them costs the others nothing.
 pub fn from_resource(
     spec: &Map<String, Value>,
     annotations: &BTreeMap<String, String>,
-) -> Result<BTreeMap<String, String>, Undecodable> {
-    let mut raw = BTreeMap::new();
+) -> (BTreeMap<String, String>, Vec<Undecodable>) {
+    let (mut raw, mut undecodable) = (BTreeMap::new(), Vec::new());
     for parameter in PARAMETERS {
         let Some(field) = parameter.field else { continue };
         let Some(value) = spec.get(field.name).filter(|value| !value.is_null()) else { continue };
-        let text = text_of(parameter, value)
-            .map_err(|message| Undecodable { field: field.name, message })?;
+        let text = match text_of(parameter, value) {
+            Ok(text) => text,
+            Err(message) => {
+                let (parameter, field) = (parameter.name, field.name);
+                undecodable.push(Undecodable { parameter, field, message });
+                continue;
+            }
+        };
         let is_left_out = text.is_empty() && value.is_string() && !field.keeps_empty;
         let has_no_items = parameter.kind == Kind::KeyDurations && text.is_empty();
         if !is_left_out && !has_no_items {
@@ -89,7 +98,7 @@ pub fn from_resource(
             raw.insert(name.to_owned(), value.clone());
         }
     }
-    Ok(raw)
+    (raw, undecodable)
 }
 
 /// Decodes the type that the field has; the error is that of the decoder.

@@ -128,14 +128,10 @@ impl Expression {
             Self::Nat { kind, is_ipv6, address, port, last_port, flags } => {
                 values.u32_be(1, u32::from(*kind == NatKind::Destination));
                 values.u32_be(2, if *is_ipv6 { 10 } else { 2 });
-                if let Some(address) = address {
-                    values.u32_be(3, address.code());
-                }
-                if let Some(port) = port {
-                    values.u32_be(5, port.code());
-                }
-                if let Some(last) = last_port {
-                    values.u32_be(6, last.code());
+                for (at, register) in [(3, address), (5, port), (6, last_port)] {
+                    if let Some(register) = register {
+                        values.u32_be(at, register.code());
+                    }
                 }
                 if *flags != 0 {
                     values.u32_be(7, *flags);
@@ -150,6 +146,11 @@ impl Expression {
                 values.u32_be(1, kind);
                 values.u8(2, code);
             }
+            Self::Match { name, info } => {
+                values.text(1, name);
+                values.attribute(3, info);
+            }
+            Self::Target(name) => values.text(1, name),
             _ => {}
         }
     }
@@ -176,6 +177,8 @@ impl Expression {
             Self::Nat { .. } => "nat",
             Self::Reject(_) => "reject",
             Self::NoTrack => "notrack",
+            Self::Match { .. } => "match",
+            Self::Target(_) => "target",
             Self::Unknown(name) => name,
         }
     }
@@ -421,6 +424,11 @@ fn decode_effect(name: &str, values: &Values<'_>) -> Result<Option<Expression>, 
             })
         }
         "notrack" => Expression::NoTrack,
+        "match" => Expression::Match {
+            name: values.get(1).map(wire::read_text).unwrap_or_default(),
+            info: values.get(3).unwrap_or_default().to_vec(),
+        },
+        "target" => Expression::Target(values.get(1).map(wire::read_text).unwrap_or_default()),
         _ => return Ok(None),
     }))
 }

@@ -85,6 +85,7 @@ impl Resolved {
         set(&mut shown.interface, &host.interface)
             | set(&mut shown.addresses, &host.addresses)
             | set(&mut shown.profiles, &host.profiles)
+            | set(&mut shown.is_rest, &host.is_rest)
             | set_tiers(&mut shown.tiers, &self.normal)
             | set_tiers(&mut shown.forward, &self.forward)
             | set_tiers(&mut shown.pre_dnat, &self.pre_dnat)

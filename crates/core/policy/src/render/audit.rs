@@ -126,6 +126,7 @@ impl Renderer {
             sets.insert(place, Expected { set, elements: BTreeMap::new() });
         }
         let placed = self.state.workloads.values().flat_map(workload::Placed::elements);
+        let placed = placed.chain(workload::all_speaking(&self.state));
         let placed = placed.map(|(table, set, element)| ((family(table), set.name), element));
         let around = surroundings::elements(&self.state.surroundings, &self.settings);
         let around = around.map(|(name, element)| ((family(In::Inet), name), element));

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
 use model::resource::Direction;
-use nft::expression::{Comparison, Ct, LookupResult, Meta, NatKind, ct_state, nat_flags};
+use nft::expression::{
+    Comparison, Ct, LookupResult, Meta, NatKind, ct_state, fib_flags, nat_flags,
+};
 use nft::{Base, Chain, ChainKind, Expression, Hook, Key, Register, Rule, Set, Source, Verdict};
 
 use crate::guards;
@@ -13,7 +15,7 @@ use crate::rule_name::RuleName;
 use super::denial::denial;
 use super::draft::{Draft, Scope};
 use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, lookup};
-use super::host::{self, Occasion};
+use super::host::{self, Arrivals, Occasion};
 use super::plan::{ChainPlan, In};
 use super::program::{self, MARK, unmarked, when_unmarked};
 use super::settings::{Counters, EndpointToHost, ServiceLoops, Settings, Tunnels};
@@ -22,9 +24,14 @@ use super::tunnel;
 
 pub(super) const IN: Source = Source::Meta(Meta::InputName);
 pub(super) const OUT: Source = Source::Meta(Meta::OutputName);
+/// The start of an IPv6 source address.
+const SOURCE_START: Source = Source::network(8, 2);
 const ICMP: &[u8] = &[1];
 const ICMPV6: &[u8] = &[58];
 const UDP: &[u8] = &[17];
+/// After IPVS, which takes packets to its services at 98 and 99, and after what translates sources
+/// at 100: what comes here is for this host.
+const AFTER_SERVICES: i32 = 101;
 /// The chain for what belongs to a connection.
 const RELATED: &str = "related";
 /// Every host is the gateway of its workloads under this address.
@@ -110,13 +117,10 @@ impl<'d, 'a> Still<'d, 'a> {
 
 /// Everything that does not depend on single endpoints: only on the occasions on which rules of
 /// hosts decide, and on tunnels.
-pub(super) fn install(draft: &mut Draft<'_>, occasions: &BTreeSet<Occasion>, tunnels: Tunnels) {
-    let has = |stage, direction| occasions.contains(&(stage, direction));
-    let has_marks = has(Stage::PreDnat, Direction::Ingress)
-        || has(Stage::Untracked, Direction::Ingress)
-        || has(Stage::Untracked, Direction::Egress);
+pub(super) fn install(draft: &mut Draft<'_>, hosts: &Hosts<'_>) {
     if draft.plan.is_anew {
         from_workload(draft);
+        from_address(draft);
         to_workload(draft);
         from_pod(draft);
         related(draft);
@@ -124,11 +128,12 @@ pub(super) fn install(draft: &mut Draft<'_>, occasions: &BTreeSet<Occasion>, tun
         outgoing(draft);
         neighbours(draft);
     }
-    let hosts = Hosts { occasions, has_marks, tunnels };
     hosts.sources(draft);
     hosts.forward(draft);
     hosts.input(draft);
+    hosts.local(draft);
     hosts.pre_dnat(draft);
+    hosts.passed_on(draft);
     hosts.output(draft);
 }
 
@@ -151,27 +156,44 @@ fn from_workload(draft: &mut Draft<'_>) {
                 chain.push(icmpv6.verdict(Verdict::Accept));
             }
         }
-        dispatch_sender(&mut chain);
+        guard_sender(&mut chain, |rule| rule);
+        chain.push(chain.rule().when(FAMILY, IPV4).dispatch(IN, "from4"));
+        chain.push(chain.rule().when(FAMILY, IPV6).dispatch(IN, "from6"));
+        let rest = chain.rule();
+        chain.deny(rest, Direction::Egress, "sender not yet committed");
         chain.finish();
     }
 }
 
-fn dispatch_sender(chain: &mut Still<'_, '_>) {
+/// The same by its address, where nobody knows any more by which interface a packet came. The mark
+/// tells that it came from a workload; who has the address of one is held to its policies anyway.
+fn from_address(draft: &mut Draft<'_>) {
+    let mut chain = Still::new(draft, Chain::plain("from-address"));
+    let mark = chain.settings().workload_mark();
+    guard_sender(&mut chain, |rule| rule.when_any_bit(MARK, mark));
+    for (family, source, map) in
+        [(IPV4, Source::IPV4_SOURCE, "sender4"), (IPV6, Source::IPV6_SOURCE, "sender6")]
+    {
+        chain.push(chain.rule().when(FAMILY, family).dispatch(source, map));
+    }
+    let rest = chain.rule().when_any_bit(MARK, mark);
+    chain.deny(rest, Direction::Egress, "service asked from an address of no single endpoint");
+    chain.finish();
+}
+
+/// What no workload may send, whatever its policies say.
+fn guard_sender(chain: &mut Still<'_, '_>, of_workload: impl Fn(Rule) -> Rule) {
     let egress = Direction::Egress;
     invalid(chain, egress);
     if !chain.settings().may_send_ipip {
-        let ipip = chain.rule().when(PROTOCOL, &[4]);
+        let ipip = of_workload(chain.rule()).when(PROTOCOL, &[4]);
         chain.deny(ipip, egress, guards::IPIP);
     }
     if !chain.settings().may_send_vxlan {
         let port = chain.settings().vxlan_port.to_be_bytes();
-        let vxlan = chain.rule().when(PROTOCOL, UDP).when(Source::DESTINATION_PORT, &port);
-        chain.deny(vxlan, egress, guards::VXLAN);
+        let vxlan = of_workload(chain.rule()).when(PROTOCOL, UDP);
+        chain.deny(vxlan.when(Source::DESTINATION_PORT, &port), egress, guards::VXLAN);
     }
-    chain.push(chain.rule().when(FAMILY, IPV4).dispatch(IN, "from4"));
-    chain.push(chain.rule().when(FAMILY, IPV6).dispatch(IN, "from6"));
-    let rest = chain.rule();
-    chain.deny(rest, egress, "sender not yet committed");
 }
 
 fn to_workload(draft: &mut Draft<'_>) {
@@ -190,12 +212,6 @@ fn from_pod(draft: &mut Draft<'_>) {
     let egress = Direction::Egress;
     let rule = || Rule::new("from-pod");
     let icmpv6 = |kind: u8| rule().when(PROTOCOL, ICMPV6).when(Source::ICMP_TYPE, &[kind]);
-    let prefix = |rule: Rule, source: Source, operator: Comparison| {
-        let register = Register::FIRST;
-        rule.with(Expression::Load { source, register })
-            .with(Expression::Bitwise { register, mask: vec![0xff, 0xc0], xor: vec![0, 0] })
-            .with(Expression::Compare { register, operator, value: vec![0xfe, 0x80] })
-    };
     let own4 = pair(rule().when(FAMILY, IPV4), Source::IPV4_SOURCE, "source4", false);
     chain.push(own4.verdict(Verdict::Return));
     chain.deny(icmpv6(134), egress, guards::ADVERTISEMENT);
@@ -204,7 +220,7 @@ fn from_pod(draft: &mut Draft<'_>) {
     let (start, target) = (Source::transport(8, 2), Source::transport(8, 16));
     let gateway = icmpv6(136).when(target, &GATEWAY_V6.octets());
     chain.deny(gateway, egress, "neighbour advertisement for the gateway");
-    let spoken_for = prefix(icmpv6(136), start, Comparison::NotEqual);
+    let spoken_for = when_link_local(icmpv6(136), start, Comparison::NotEqual);
     chain.deny(
         pair(spoken_for, target, "source6", true),
         egress,
@@ -214,7 +230,7 @@ fn from_pod(draft: &mut Draft<'_>) {
     chain.push(own6("source6").verdict(Verdict::Return));
     // Neighbour discovery and group membership come from link-local addresses, or from none.
     for kind in [133, 135, 136, 131, 132, 143] {
-        let link_local = prefix(icmpv6(kind), Source::network(8, 2), Comparison::Equal);
+        let link_local = when_link_local(icmpv6(kind), SOURCE_START, Comparison::Equal);
         chain.push(link_local.verdict(Verdict::Return));
     }
     for kind in [135, 143] {
@@ -226,6 +242,14 @@ fn from_pod(draft: &mut Draft<'_>) {
     chain.push(own6("allowed6").verdict(Verdict::Return));
     chain.deny(rule(), egress, guards::SOURCE);
     chain.finish();
+}
+
+/// Goes on if an address that starts there is one of a single link, or is not.
+fn when_link_local(rule: Rule, start: Source, operator: Comparison) -> Rule {
+    let register = Register::FIRST;
+    rule.with(Expression::Load { source: start, register })
+        .with(Expression::Bitwise { register, mask: vec![0xff, 0xc0], xor: vec![0, 0] })
+        .with(Expression::Compare { register, operator, value: vec![0xfe, 0x80] })
 }
 
 /// A pair of interface and address, in a set of pairs or not.
@@ -292,14 +316,28 @@ pub(super) fn invalid(chain: &mut Still<'_, '_>, direction: Direction) {
 }
 
 /// The base chains, which ask the chains of hosts' endpoints on some occasions.
-struct Hosts<'o> {
+pub(super) struct Hosts<'o> {
     occasions: &'o BTreeSet<Occasion>,
     /// Whether some rules mark what they allow.
     has_marks: bool,
+    /// By which interfaces packets came, if rules ask for that which IPVS has sent on.
+    arrivals: Option<&'o Arrivals>,
     tunnels: Tunnels,
 }
 
-impl Hosts<'_> {
+impl<'o> Hosts<'o> {
+    pub(super) fn new(
+        occasions: &'o BTreeSet<Occasion>,
+        arrivals: Option<&'o Arrivals>,
+        tunnels: Tunnels,
+    ) -> Self {
+        let has = |stage, direction| occasions.contains(&(stage, direction));
+        let has_marks = has(Stage::PreDnat, Direction::Ingress)
+            || has(Stage::Untracked, Direction::Ingress)
+            || has(Stage::Untracked, Direction::Egress);
+        Self { occasions, has_marks, arrivals, tunnels }
+    }
+
     /// Asks the endpoint of the interface, if any has rules.
     fn ask(&self, chain: &mut Still<'_, '_>, rule: Rule, occasion: Occasion) {
         if self.occasions.contains(&occasion) {
@@ -324,6 +362,19 @@ impl Hosts<'_> {
         }
     }
 
+    /// A rule for what no rules of the host have allowed already.
+    fn unless_marked(&self, chain: &Still<'_, '_>) -> Rule {
+        match self.has_marks {
+            true => when_unmarked(chain.rule(), chain.settings().accept_mark()),
+            false => chain.rule(),
+        }
+    }
+
+    /// The bits of the mark that say by which interface a packet came.
+    fn arrival_mask(&self) -> u32 {
+        self.arrivals.map_or(0, |arrivals| arrivals.mask)
+    }
+
     fn sources(&self, draft: &mut Draft<'_>) {
         let mut chain = Still::new(draft, based("sources", Hook::Prerouting, -300));
         self.unmark(&mut chain);
@@ -339,10 +390,7 @@ impl Hosts<'_> {
     fn forward(&self, draft: &mut Draft<'_>) {
         let mut chain = Still::new(draft, based("forward", Hook::Forward, 0));
         known_of_anybody(&mut chain);
-        let mut rule = chain.rule();
-        if self.has_marks {
-            rule = when_unmarked(rule, chain.settings().accept_mark());
-        }
+        let rule = self.unless_marked(&chain);
         self.ask(&mut chain, rule, (Stage::Forward, Direction::Ingress));
         for prefix in &chain.settings().interface_prefixes {
             let from = chain.rule().when(IN, prefix.as_bytes());
@@ -358,10 +406,29 @@ impl Hosts<'_> {
         chain.finish();
     }
 
+    /// Before IPVS, which takes packets to its services and sends them on as if they were this
+    /// host's: what is known of where they came from is kept for that.
     fn input(&self, draft: &mut Draft<'_>) {
         let mut chain = Still::new(draft, based("input", Hook::Input, 0));
-        tunnel::arriving(&mut chain, self.tunnels);
         known_of_anybody(&mut chain);
+        let mark = chain.settings().workload_mark();
+        chain.push(unmarked(chain.rule(), mark | self.arrival_mask()));
+        for prefix in &chain.settings().interface_prefixes {
+            chain.push(program::marked(chain.rule().when(IN, prefix.as_bytes()), mark));
+        }
+        let marks = self.arrivals.into_iter().flat_map(|it| &it.marks);
+        for (interface, bits) in marks {
+            let came = chain.rule().when(IN, &interface_pattern(interface));
+            chain.push(program::marked_as(came, self.arrival_mask(), *bits));
+        }
+        chain.finish();
+    }
+
+    /// What is for this host itself.
+    fn local(&self, draft: &mut Draft<'_>) {
+        let mut chain = Still::new(draft, based("local", Hook::Input, AFTER_SERVICES));
+        tunnel::arriving(&mut chain, self.tunnels);
+        known(&mut chain);
         tunnel::arriving_wireguard(&mut chain);
         for prefix in &chain.settings().interface_prefixes {
             let from = chain.rule().when(IN, prefix.as_bytes());
@@ -377,6 +444,28 @@ impl Hosts<'_> {
         self.accept_marked(&mut chain);
         let rule = chain.rule();
         self.ask(&mut chain, rule, (Stage::Normal, Direction::Ingress));
+        chain.finish();
+    }
+
+    /// What leaves this host and comes from somebody else: IPVS has sent it on. It is judged like
+    /// what is forwarded. A base chain of its own, because the kernel counts the links on the way.
+    fn passed_on(&self, draft: &mut Draft<'_>) {
+        let mut chain = Still::new(draft, based("passed-on", Hook::Output, 0));
+        known(&mut chain);
+        of_this_host(&mut chain);
+        if self.arrivals.is_some() {
+            let rule = self.unless_marked(&chain);
+            chain.push(rule.verdict(Verdict::Jump(host::PASSED_IN.to_owned())));
+        }
+        chain.push(chain.rule().verdict(Verdict::Jump("from-address".to_owned())));
+        let mark = chain.settings().workload_mark();
+        chain.push(unmarked(chain.rule(), mark | self.arrival_mask()));
+        for prefix in &chain.settings().interface_prefixes {
+            let to = chain.rule().when(OUT, prefix.as_bytes());
+            chain.push(to.verdict(Verdict::Jump("to-workload".to_owned())));
+        }
+        let rule = chain.rule();
+        self.ask(&mut chain, rule, (Stage::Forward, Direction::Egress));
         chain.finish();
     }
 
@@ -399,6 +488,7 @@ impl Hosts<'_> {
         let base = based("output-untracked", Hook::Output, -300);
         if self.occasions.contains(&untracked) {
             let mut chain = Still::new(draft, base);
+            of_others(&mut chain);
             self.unmark(&mut chain);
             let rule = chain.rule();
             self.ask(&mut chain, rule, untracked);
@@ -417,6 +507,7 @@ impl Hosts<'_> {
         let mut chain = Still::new(draft, before);
         let mark = chain.settings().translated_mark();
         known(&mut chain);
+        of_others(&mut chain);
         self.accept_marked(&mut chain);
         self.spare_workloads(&mut chain);
         tunnel::leaving(&mut chain, self.tunnels);
@@ -443,6 +534,27 @@ impl Hosts<'_> {
             let to = chain.rule().when(OUT, prefix.as_bytes());
             chain.push(to.verdict(Verdict::Accept));
         }
+    }
+}
+
+/// Lets through what is this host's own. Which link an address of one link is on the routing table
+/// is not told, and who has no address yet asks from none: IPVS sends on neither.
+fn of_this_host(chain: &mut Still<'_, '_>) {
+    let local = tunnel::when_local(chain.rule(), fib_flags::SOURCE, Comparison::Equal);
+    chain.push(local.verdict(Verdict::Accept));
+    let ipv6 = chain.rule().when(FAMILY, IPV6);
+    let link_local = when_link_local(ipv6.clone(), SOURCE_START, Comparison::Equal);
+    chain.push(link_local.verdict(Verdict::Accept));
+    chain.push(ipv6.when(Source::IPV6_SOURCE, &[0; 16]).verdict(Verdict::Accept));
+}
+
+/// Lets through what is not, where only that is judged.
+fn of_others(chain: &mut Still<'_, '_>) {
+    let ipv6 = chain.rule().when(FAMILY, IPV6);
+    let routed = when_link_local(ipv6, SOURCE_START, Comparison::NotEqual);
+    for rule in [chain.rule().when(FAMILY, IPV4), routed] {
+        let foreign = tunnel::when_local(rule, fib_flags::SOURCE, Comparison::NotEqual);
+        chain.push(foreign.verdict(Verdict::Accept));
     }
 }
 

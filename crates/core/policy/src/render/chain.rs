@@ -24,7 +24,7 @@ use super::draft::{Draft, Scope, digest, target};
 use super::emit::{Emitter, FAMILY, IPV4, IPV6, PROTOCOL};
 use super::program::marked;
 use super::settings::Counters;
-use super::state::{Origin, Part, SetUse, Stage};
+use super::state::{Lane, Origin, Part, SetUse, Stage};
 use super::table::{self, Class};
 
 /// The most bytes of what stands before a logged packet.
@@ -36,8 +36,10 @@ const RUN_LEN_MIN: usize = 6;
 struct Step<'i> {
     clause: Clause,
     action: Action,
-    name: RuleName,
-    logged: Logged<'i>,
+    direction: Direction,
+    owner: Owner<'i>,
+    /// The place of the rule among those of its owner.
+    number: usize,
 }
 
 /// Steps that differ only in the set of the same end.
@@ -46,49 +48,33 @@ struct Run {
     is_worth_a_map: bool,
 }
 
-/// Whose rule a logged packet met.
+/// Whose rule it is.
 #[derive(Clone, Copy)]
-enum Logged<'a> {
+enum Owner<'a> {
+    /// A policy of a tier.
     Policy(&'a str, &'a PolicyId),
     Profile(&'a str),
 }
 
 /// Writes the rules of a chain as the intent has them now.
 pub(super) fn render(draft: &mut Draft<'_>, name: &str, origin: &Arc<Origin>) {
-    let (direction, is_ipv4) = (origin.lane.direction, origin.lane.is_ipv4);
-    let mut steps = Vec::new();
-    let mut put = |rules: &'_ [crate::Rule], named: &dyn Fn(usize) -> RuleName, logged| {
-        for (number, rule) in rules.iter().enumerate() {
-            let (action, name) = (rule.action, named(number));
-            let alternatives = alternatives(rule, is_ipv4).into_iter();
-            steps.extend(alternatives.map(|clause| Step {
-                clause,
-                action,
-                name: name.clone(),
-                logged,
-            }));
-        }
-    };
+    let mut steps = Steps::default();
     let may_branch = match &origin.part {
         Part::Tier { name: tier, policies, may_branch, .. } => {
             for policy in policies {
                 let Some(rules) = draft.policy(policy) else { continue };
-                let named = |number| RuleName::policy(direction, policy.clone(), number);
-                put(rules_of(rules, direction), &named, Logged::Policy(tier, policy));
+                steps.put(rules, origin.lane, Owner::Policy(tier, policy));
             }
             *may_branch
         }
         Part::Profile(profile) => {
             if let Some(rules) = draft.profile(profile) {
-                let named = |number| RuleName::profile(direction, profile.clone(), number);
-                put(rules_of(rules, direction), &named, Logged::Profile(profile));
+                steps.put(rules, origin.lane, Owner::Profile(profile));
             }
             false
         }
     };
-    // Nothing gets past the first rule that always decides.
-    let last = steps.iter().position(Step::always_decides);
-    steps.truncate(last.map_or(steps.len(), |last| last + 1));
+    let steps = steps.found;
     let mut writer = ChainWriter::new(draft, origin);
     let clauses: Vec<&Clause> = steps.iter().map(|step| &step.clause).collect();
     let classes = if may_branch { table::classes(&clauses) } else { None };
@@ -105,21 +91,48 @@ pub(super) fn render(draft: &mut Draft<'_>, name: &str, origin: &Arc<Origin>) {
     draft.put_chain(Chain::plain(name), rules, scope, Some(origin.clone()));
 }
 
-fn rules_of(directions: &Directions, direction: Direction) -> &[crate::Rule] {
-    match direction {
-        Direction::Ingress => &directions.ingress,
-        Direction::Egress => &directions.egress,
-    }
-}
-
 fn in_chain(mut rules: Vec<Rule>, chain: &str) -> Vec<Rule> {
     rules.iter_mut().for_each(|rule| chain.clone_into(&mut rule.chain));
     rules
 }
 
+/// The steps of a chain that a packet can come to.
+#[derive(Default)]
+struct Steps<'i> {
+    found: Vec<Step<'i>>,
+    /// What is decided by one of them.
+    decided: BTreeSet<Clause>,
+    /// Whether one decides about everything.
+    is_complete: bool,
+}
+
+impl<'i> Steps<'i> {
+    /// Adds the rules of one owner. Many policies allow the same thing: what asks for the same as
+    /// one before that decides never matches.
+    fn put(&mut self, rules: &Directions, lane: Lane, owner: Owner<'i>) {
+        let Lane { direction, is_ipv4, .. } = lane;
+        for (number, rule) in rules.of(direction).iter().enumerate() {
+            let action = rule.action;
+            for clause in alternatives(rule, is_ipv4) {
+                if self.is_complete || self.decided.contains(&clause) {
+                    continue;
+                }
+                if action != Action::Log {
+                    self.is_complete = clause.is_unconditional();
+                    self.decided.insert(clause.clone());
+                }
+                self.found.push(Step { clause, action, direction, owner, number });
+            }
+        }
+    }
+}
+
 impl Step<'_> {
-    fn always_decides(&self) -> bool {
-        self.action != Action::Log && self.clause.is_unconditional()
+    fn name(&self) -> RuleName {
+        match self.owner {
+            Owner::Policy(_, id) => RuleName::policy(self.direction, id.clone(), self.number),
+            Owner::Profile(name) => RuleName::profile(self.direction, name, self.number),
+        }
     }
 }
 
@@ -290,7 +303,7 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
     /// A chain that does what a step does, whatever the packet.
     fn acting_chain(&mut self, step: &Step<'_>) -> String {
         if step.action == Action::Deny {
-            return denial(self.emitter.draft, &step.name, self.origin.lane.stage);
+            return denial(self.emitter.draft, &step.name(), self.origin.lane.stage);
         }
         let outer = std::mem::take(&mut self.emitter.scope);
         let rule = self.act(Rule::new(""), step);
@@ -312,7 +325,7 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
                 counted(rule).verdict(verdict)
             }
             Action::Deny => {
-                let verdict = self.deny(&step.name);
+                let verdict = self.deny(&step.name());
                 rule.verdict(verdict)
             }
             Action::Log => {
@@ -320,11 +333,11 @@ impl<'d, 'a> ChainWriter<'d, 'a> {
                 if let Some(rate) = settings.log_rate {
                     rule = rule.with(rate.expression());
                 }
-                let prefix = log_prefix(&settings.log_prefix, step.logged);
+                let prefix = log_prefix(&settings.log_prefix, step.owner);
                 rule.with(Expression::Log { group: None, prefix, snap_len: 0 })
             }
         };
-        rule.comment(&step.name.to_text())
+        rule.comment(&step.name().to_text())
     }
 
     fn allow(&self, rule: Rule) -> Rule {
@@ -424,8 +437,8 @@ impl Side {
     }
 }
 
-/// The steps that a packet can come to: what asks for the same as one before that decides never
-/// matches. Many policies allow the same thing.
+/// The steps that a packet can come to, once more: without what a class implies, more of them ask
+/// for the same.
 fn reachable<'a, 'i>(steps: &'a [(Clause, &'a Step<'i>)]) -> Vec<(&'a Clause, &'a Step<'i>)> {
     let mut decided: BTreeSet<&Clause> = BTreeSet::new();
     let mut reachable = Vec::new();
@@ -443,12 +456,12 @@ fn reachable<'a, 'i>(steps: &'a [(Clause, &'a Step<'i>)]) -> Vec<(&'a Clause, &'
 
 /// What stands before a logged packet: `%t` is the tier, `%k` the kind, `%n` the name and `%p` the
 /// name with its namespace.
-fn log_prefix(pattern: &str, logged: Logged<'_>) -> String {
-    let (tier, kind, name, namespace) = match logged {
-        Logged::Policy(tier, id) => {
+fn log_prefix(pattern: &str, owner: Owner<'_>) -> String {
+    let (tier, kind, name, namespace) = match owner {
+        Owner::Policy(tier, id) => {
             (tier, kind_code(id.kind), id.name.as_str(), id.namespace.as_str())
         }
-        Logged::Profile(name) => ("", "pro", name, ""),
+        Owner::Profile(name) => ("", "pro", name, ""),
     };
     let full = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
     let mut text = String::new();
@@ -490,10 +503,10 @@ mod tests {
             namespace: "shop".to_owned(),
             name: "db".to_owned(),
         };
-        let policy = Logged::Policy("default", &id);
+        let policy = Owner::Policy("default", &id);
         assert_eq!(log_prefix("calico-packet", policy), "calico-packet: ");
         assert_eq!(log_prefix("%p:%k:%%y%t%%n %", policy), "shop/db:np:%%ydefault%db %: ");
-        assert_eq!(log_prefix("%k %n%t", Logged::Profile("kns.a")), "pro kns.a: ");
+        assert_eq!(log_prefix("%k %n%t", Owner::Profile("kns.a")), "pro kns.a: ");
         assert_eq!(log_prefix(&"é".repeat(100), policy).len(), 126);
     }
 }

@@ -125,8 +125,8 @@ impl<'a> Draft<'a> {
         let name = chain.name.clone();
         let uses: Vec<String> = scope.uses.into_iter().collect();
         let sets = scope.sets.into_iter().collect();
-        let (base, digest) = (chain.base.clone(), digest(&rules));
-        let object = Object { uses, body: Body::Chain { base, digest, origin, sets } };
+        let (base, digest, n_rules) = (chain.base.clone(), digest(&rules), rules.len());
+        let object = Object { uses, body: Body::Chain { base, digest, n_rules, origin, sets } };
         let before = self.object(&name);
         if before == Some(&object) {
             return;

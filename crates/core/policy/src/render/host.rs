@@ -1,9 +1,8 @@
-//! The endpoints of the host's own interfaces: which interface each is for, and the chains that
-//! dispatch to their rules.
+//! The endpoints of the host's own interfaces: the chains that dispatch to their rules. Which is
+//! for which interface [`crate::interfaces`] says.
 //!
-//! An interface has one endpoint: the first by name that names it or expects one of its addresses.
-//! The one for `*` is for all others, those of workloads only before destination NAT and for what
-//! is passed on. What goes through `lo` is never judged.
+//! The one for `*` is for interfaces of workloads as well, but only before destination NAT and for
+//! what is passed on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +11,13 @@ use net::Cidr;
 use nft::expression::{Ct, LookupResult};
 use nft::{Chain, DataType, Expression, Key, Register, Rule, Set, Source, Verdict};
 
-use crate::input::Key as EndpointKey;
 use crate::intent::{ALL_INTERFACES as ALL, Host, TierInForce};
+use crate::interfaces::claims;
 
 use super::base::{self, IN, OUT, Still};
 use super::draft::Draft;
 use super::emit::{FAMILY, IPV4, IPV6, PROTOCOL, in_net};
-use super::program::{program, when_no_bit};
+use super::program::{MARK, program, when_bits, when_no_bit};
 use super::settings::{DenyAction, Failsafe, Surroundings};
 use super::state::{Lane, Stage};
 use super::tunnel;
@@ -26,6 +25,8 @@ use super::tunnel;
 /// The bit of a connection's status that says that its destination is another one.
 const DESTINATION_NAT: u32 = 1 << 5;
 const LOOPBACK: &str = "lo";
+/// The chain for what comes in by an interface and is sent on by IPVS.
+pub(super) const PASSED_IN: &str = "host-passed-in";
 
 /// When and in which direction hosts' rules decide.
 pub(super) type Occasion = (Stage, Direction);
@@ -43,23 +44,12 @@ const OCCASIONS: [Occasion; 8] = [
 ];
 
 /// The endpoint of each interface; that of all others under `*`.
-type Resolved<'a> = BTreeMap<&'a str, (&'a EndpointKey, &'a Host)>;
+type Resolved<'a> = BTreeMap<&'a str, &'a Host>;
 
-fn resolve<'a>(
-    hosts: &'a BTreeMap<EndpointKey, Host>,
-    surroundings: &'a Surroundings,
-) -> Resolved<'a> {
-    let mut resolved = Resolved::new();
-    for (interface, addresses) in &surroundings.interfaces {
-        let is_for = |host: &Host| match host.interface.as_str() {
-            "" => host.addresses.iter().any(|address| addresses.contains(address)),
-            name => name == interface,
-        };
-        let first = hosts.iter().find(|(_, host)| interface != LOOPBACK && is_for(host));
-        resolved.extend(first.map(|found| (interface.as_str(), found)));
-    }
-    resolved.extend(hosts.iter().find(|(_, host)| host.interface == ALL).map(|it| (ALL, it)));
-    resolved
+fn resolve<'a>(draft: &Draft<'a>, surroundings: &'a Surroundings) -> Resolved<'a> {
+    let (hosts, prefixes) = (&draft.intent.hosts, &draft.settings.interface_prefixes);
+    let claims = claims(hosts, &surroundings.interfaces, prefixes).into_iter();
+    claims.filter_map(|(name, keys)| Some((name, hosts.get(*keys.first()?)?))).collect()
 }
 
 impl Host {
@@ -81,7 +71,7 @@ pub(super) fn place(draft: &mut Draft<'_>, surroundings: &Surroundings) {
     if !draft.plan.is_anew && draft.dirty.hosts.is_empty() && !has_moved {
         return;
     }
-    let resolved = resolve(&draft.intent.hosts, surroundings);
+    let resolved = resolve(draft, surroundings);
     let mut occasions = BTreeSet::new();
     // Only where messages are sent it matters that none can be sent after routing.
     let is_silent = draft.settings.deny_action == DenyAction::Drop;
@@ -93,7 +83,10 @@ pub(super) fn place(draft: &mut Draft<'_>, surroundings: &Surroundings) {
             occasions.insert(occasion);
         }
     }
-    base::install(draft, &occasions, tunnel::in_use(draft.settings, surroundings));
+    let is_asked = occasions.contains(&(Stage::Forward, Direction::Ingress));
+    let arrivals = is_asked.then(|| passed_in(draft, &resolved));
+    let tunnels = tunnel::in_use(draft.settings, surroundings);
+    base::install(draft, &base::Hosts::new(&occasions, arrivals.as_ref(), tunnels));
 }
 
 /// The name of the chain that dispatches on an occasion.
@@ -115,15 +108,16 @@ pub fn is_of_hosts(chain: &str) -> bool {
     OCCASIONS.iter().any(|occasion| chain_name(*occasion) == chain)
 }
 
-/// Makes the chain that dispatches on an occasion; false if no endpoint has rules for it.
-fn occasion_chain(draft: &mut Draft<'_>, occasion: Occasion, resolved: &Resolved<'_>) -> bool {
+/// What the endpoints have to say on an occasion, by family: the verdict of each interface that has
+/// one, and the chain of all others.
+type Verdicts = [(bool, BTreeMap<Key, Verdict>, Option<String>); 2];
+
+fn verdicts(draft: &mut Draft<'_>, occasion: Occasion, resolved: &Resolved<'_>) -> Verdicts {
     let (stage, direction) = occasion;
-    let mut found: Vec<(bool, BTreeMap<Key, Verdict>, Option<String>)> = Vec::new();
-    for is_ipv4 in [true, false] {
+    [true, false].map(|is_ipv4| {
         let lane = Lane { direction, is_ipv4, stage };
         let (mut entries, mut rest) = (BTreeMap::new(), None);
         for (interface, host) in resolved {
-            let (_, host) = host;
             let chain = program(draft, lane, host.tiers_at(stage), &host.profiles);
             match *interface {
                 // Nobody knows by which interface an untracked packet of all others goes.
@@ -135,8 +129,69 @@ fn occasion_chain(draft: &mut Draft<'_>, occasion: Occasion, resolved: &Resolved
                 }
             }
         }
-        found.push((is_ipv4, entries, rest));
+        (is_ipv4, entries, rest)
+    })
+}
+
+/// By which interfaces packets came that IPVS has sent on: each has a number in the mark.
+pub(super) struct Arrivals {
+    /// The bits of the mark.
+    pub(super) mask: u32,
+    /// The interfaces, with what the mark says of them.
+    pub(super) marks: BTreeMap<String, u32>,
+}
+
+/// The chain that asks about packets that IPVS has sent on: for these no interface is told by which
+/// they came. All others have no number.
+fn passed_in(draft: &mut Draft<'_>, resolved: &Resolved<'_>) -> Arrivals {
+    let occasion = (Stage::Forward, Direction::Ingress);
+    let found = verdicts(draft, occasion, resolved);
+    let mask = draft.settings.arrival_mask();
+    let names: Vec<&str> = resolved.keys().copied().filter(|name| *name != ALL).collect();
+    let mut chain = Still::new(draft, Chain::plain(PASSED_IN));
+    base::invalid(&mut chain, Direction::Ingress);
+    let mut arrivals = Arrivals { mask, marks: BTreeMap::new() };
+    // Rows of tiers would take away that a packet came from a workload.
+    let is_apart = chain.settings().workload_mark() != chain.settings().translated_mark();
+    let has_room = is_apart && u32::try_from(names.len()).is_ok_and(|n| n < numbers(mask));
+    if !has_room {
+        let all = chain.rule();
+        chain.deny(all, Direction::Ingress, "nftablesMarkMask has no room for an interface");
     }
+    for (number, name) in (1..).zip(names).filter(|_| has_room) {
+        arrivals.marks.insert(name.to_owned(), spread(number, mask));
+    }
+    for (is_ipv4, entries, rest) in found {
+        for (name, mark) in &arrivals.marks {
+            if let Some(verdict) = entries.get(&Key::link_name(name)) {
+                let rule = of_family(chain.rule(), is_ipv4);
+                chain.push(when_bits(rule, MARK, mask, *mark).verdict(verdict.clone()));
+            }
+        }
+        if let Some(rest) = rest.filter(|_| has_room) {
+            chain.push(of_family(chain.rule(), is_ipv4).verdict(Verdict::Goto(rest)));
+        }
+    }
+    chain.finish_unpinned();
+    arrivals
+}
+
+/// How many numbers there are for the bits of a mask.
+fn numbers(mask: u32) -> u32 {
+    1_u32.checked_shl(mask.count_ones()).unwrap_or(u32::MAX)
+}
+
+/// The bits of a number at the places of a mask.
+fn spread(number: u32, mask: u32) -> u32 {
+    let places = (0..u32::BITS).filter(|place| mask & (1 << place) != 0);
+    let set = places.enumerate().filter(|(bit, _)| number & (1 << bit) != 0);
+    set.fold(0, |mark, (_, place)| mark | 1 << place)
+}
+
+/// Makes the chain that dispatches on an occasion; false if no endpoint has rules for it.
+fn occasion_chain(draft: &mut Draft<'_>, occasion: Occasion, resolved: &Resolved<'_>) -> bool {
+    let (stage, direction) = occasion;
+    let found = verdicts(draft, occasion, resolved);
     let leads = |entries: &BTreeMap<Key, Verdict>| {
         entries.values().any(|verdict| matches!(verdict, Verdict::Goto(_)))
     };

@@ -3,17 +3,20 @@
 //!
 //! To allow is to return to where the first chain was jumped to from. A chain's name is a digest of
 //! what it is made from and of the name of the next, so endpoints with the same policies share
-//! them all, and others the ends. The kernel counts links as it counts jumps: more of them than it
-//! takes are several rows, which one chain asks in turn.
+//! them all, and others the ends. Nothing follows on a tier that decides about everything, so that
+//! it is shared whatever else an endpoint has. The kernel counts links as it counts jumps: more of
+//! them than it takes are several rows, which one chain asks in turn.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use model::resource::Direction;
+use model::resource::{Action, Direction};
 use nft::expression::{Comparison, Meta, Target};
 use nft::{Chain, Expression, Register, Rule, Source, Verdict};
 
 use crate::input::PolicyId;
-use crate::intent::TierInForce;
+use crate::intent::{Directions, Dirty, TierInForce};
 use crate::rule_name::{RuleName, kind_code};
 use crate::verdict::End;
 
@@ -21,7 +24,7 @@ use super::chain;
 use super::denial::denial;
 use super::draft::{Draft, Scope};
 use super::name;
-use super::state::{Lane, Origin, Part, Stage};
+use super::state::{Lane, Origin, Part, Stage, chains_of};
 
 /// Where a packet's mark is read from.
 pub(super) const MARK: Source = Source::Meta(Meta::Mark);
@@ -45,7 +48,7 @@ pub(super) fn program(
     profiles: &[String],
 ) -> Option<String> {
     let tier = |tier: &TierInForce| {
-        let policies = enforced(tier, lane.direction);
+        let policies = tier.enforced(lane.direction).cloned().collect();
         let end = match lane.stage {
             Stage::Normal | Stage::Translated | Stage::Forward => tier.end,
             Stage::PreDnat | Stage::Untracked => End::Pass,
@@ -57,6 +60,8 @@ pub(super) fn program(
     let profiles = if lane.stage.has_profiles() { profiles } else { &[] };
     let profiles = profiles.iter().cloned().map(Part::Profile);
     let mut parts: Vec<Part> = tiers.iter().filter_map(tier).chain(profiles).collect();
+    let last = parts.iter().position(|part| part.decides_all(draft, lane.direction));
+    parts.truncate(last.map_or(parts.len(), |last| last + 1));
     let end = match lane.stage.has_profiles() {
         true => Some(denial(draft, &RuleName::no_profile(lane.direction), lane.stage)),
         false => None,
@@ -110,6 +115,47 @@ impl Part {
             Self::Profile(_) => 0,
         }
     }
+
+    /// Whether no packet gets past it.
+    fn decides_all(&self, draft: &Draft<'_>, direction: Direction) -> bool {
+        match self {
+            Self::Tier { end: End::Deny, policies, .. } => {
+                !policies.iter().any(|id| passes(draft.policy(id), direction))
+            }
+            Self::Tier { .. } | Self::Profile(_) => false,
+        }
+    }
+}
+
+/// Whether rules have packets passed on to what follows on their tier.
+fn passes(rules: Option<&Arc<Directions>>, direction: Direction) -> bool {
+    let is_passing = |rule: &crate::Rule| rule.action == Action::Pass;
+    rules.is_some_and(|rules| rules.of(direction).iter().any(is_passing))
+}
+
+/// What is dirty, and the endpoints for which something follows on a tier now, or no more: policies
+/// of it have a rule that passes packets on, or no more.
+pub(super) fn with_turned<'a>(draft: &Draft<'a>) -> Cow<'a, Dirty> {
+    let dirty = draft.dirty;
+    let has_turned = |id: &&PolicyId| {
+        let (before, after) = (draft.base.policies.get(*id), draft.policy(id));
+        let mut directions = [Direction::Ingress, Direction::Egress].into_iter();
+        chains_of(&draft.base.by_policy, *id).next().is_some()
+            && directions.any(|it| passes(before, it) != passes(after, it))
+    };
+    let turned: BTreeSet<&PolicyId> = dirty.policies.iter().filter(has_turned).collect();
+    if turned.is_empty() {
+        return Cow::Borrowed(dirty);
+    }
+    let is_concerned =
+        |tier: &TierInForce| tier.ingress.iter().chain(&tier.egress).any(|it| turned.contains(it));
+    let (workloads, hosts) = (draft.intent.workloads.iter(), draft.intent.hosts.iter());
+    let workloads = workloads.filter(|(_, it)| it.tiers.iter().any(is_concerned));
+    let hosts = hosts.filter(|(_, it)| it.all_tiers().any(is_concerned));
+    let mut dirty = dirty.clone();
+    dirty.workloads.extend(workloads.map(|(key, _)| key.clone()));
+    dirty.hosts.extend(hosts.map(|(key, _)| key.clone()));
+    Cow::Owned(dirty)
 }
 
 /// A chain that asks rows of parts one after the other, until one has decided: a packet that comes
@@ -146,15 +192,6 @@ fn undecided(draft: &mut Draft<'_>) -> String {
     name
 }
 
-/// The policies of a tier that decide about a direction.
-fn enforced(tier: &TierInForce, direction: Direction) -> Vec<PolicyId> {
-    let policies = match direction {
-        Direction::Ingress => &tier.ingress,
-        Direction::Egress => &tier.egress,
-    };
-    policies.iter().filter(|policy| !policy.kind.is_staged()).cloned().collect()
-}
-
 /// The chain for a part, made if it is not there.
 fn linked(draft: &mut Draft<'_>, origin: Origin) -> String {
     let name = format!("{}-{}", origin.lane.prefix(), origin.digest());
@@ -186,22 +223,23 @@ impl Origin {
 
 /// Sets bits of the packet's mark.
 pub(super) fn marked(rule: Rule, mask: u32) -> Rule {
+    marked_as(rule, mask, mask)
+}
+
+/// Clears bits of the packet's mark.
+pub(super) fn unmarked(rule: Rule, mask: u32) -> Rule {
+    marked_as(rule, mask, 0)
+}
+
+/// Has just these bits of a mask set in the packet's mark.
+pub(super) fn marked_as(rule: Rule, mask: u32, bits: u32) -> Rule {
     let register = Register::FIRST;
     rule.with(Expression::Load { source: MARK, register })
         .with(Expression::Bitwise {
             register,
             mask: (!mask).to_ne_bytes().to_vec(),
-            xor: mask.to_ne_bytes().to_vec(),
+            xor: bits.to_ne_bytes().to_vec(),
         })
-        .with(Expression::Store { target: Target::Meta(Meta::Mark), register })
-}
-
-/// Clears bits of the packet's mark.
-pub(super) fn unmarked(rule: Rule, mask: u32) -> Rule {
-    let register = Register::FIRST;
-    let mask = (!mask).to_ne_bytes().to_vec();
-    rule.with(Expression::Load { source: MARK, register })
-        .with(Expression::Bitwise { register, mask, xor: vec![0; 4] })
         .with(Expression::Store { target: Target::Meta(Meta::Mark), register })
 }
 
@@ -212,8 +250,13 @@ pub(super) fn when_unmarked(rule: Rule, mask: u32) -> Rule {
 
 /// Goes on if no bit of these is set in something.
 pub(super) fn when_no_bit(rule: Rule, source: Source, mask: u32) -> Rule {
+    when_bits(rule, source, mask, 0)
+}
+
+/// Goes on if just these bits of a mask are set in something.
+pub(super) fn when_bits(rule: Rule, source: Source, mask: u32, bits: u32) -> Rule {
     let register = Register::FIRST;
-    let (mask, value) = (mask.to_ne_bytes().to_vec(), vec![0; 4]);
+    let (mask, value) = (mask.to_ne_bytes().to_vec(), bits.to_ne_bytes().to_vec());
     rule.with(Expression::Load { source, register })
         .with(Expression::Bitwise { register, mask, xor: vec![0; 4] })
         .with(Expression::Compare { register, operator: Comparison::Equal, value })

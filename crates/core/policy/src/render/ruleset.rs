@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use nft::set::SetKind;
 use nft::{Chain, Element, Key, Rule, Set, TableFamily};
 
 use super::plan::{In, Sink};
-use super::{Intent, Renderer, Surroundings, whole};
+use super::state::Body;
+use super::{Intent, Renderer, Surroundings, still_sets, whole};
 
 /// The maps from workloads' interfaces to their chains.
 pub const DISPATCH: [&str; 4] = ["to4", "to6", "from4", "from6"];
@@ -29,6 +31,19 @@ pub struct Filled {
     pub elements: BTreeMap<Key, Element>,
     /// Whether its elements come from everywhere in the cluster.
     pub is_of_cluster: bool,
+}
+
+/// How many chains, rules, sets and maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// Chains.
+    pub chains: usize,
+    /// Rules in them.
+    pub rules: usize,
+    /// Sets that are no maps.
+    pub sets: usize,
+    /// Maps.
+    pub maps: usize,
 }
 
 /// Where an interface with these addresses must be: the name of a set or map, and the key.
@@ -66,6 +81,25 @@ impl Renderer {
     /// Whether a workload is in the table.
     pub fn has_workload(&self, key: &str) -> bool {
         self.state.workloads.contains_key(key)
+    }
+
+    /// How much stands in the table for both families.
+    pub fn sizes(&self) -> Sizes {
+        let still = still_sets().filter(|(table, _)| *table == In::Inet);
+        let (maps, sets): (Vec<Set>, Vec<Set>) =
+            still.map(|(_, set)| set).partition(|set| set.kind == SetKind::Verdicts);
+        let mut sizes = Sizes { chains: 0, rules: 0, sets: sets.len(), maps: maps.len() };
+        for object in self.state.objects.values() {
+            match &object.body {
+                Body::Chain { n_rules, .. } => {
+                    sizes.chains += 1;
+                    sizes.rules += n_rules;
+                }
+                Body::Map(..) | Body::Addresses { .. } => sizes.maps += 1,
+                Body::Fixed(_) | Body::Members(..) => sizes.sets += 1,
+            }
+        }
+        sizes
     }
 
     /// How many interfaces of workloads are open.

@@ -1,10 +1,12 @@
 //! What the ruleset depends on beside policy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use net::Cidr;
 use nft::Expression;
+
+use crate::interfaces::Interfaces;
 
 /// What the operator has set; the default is Calico's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +111,18 @@ impl Settings {
     pub(super) fn translated_mark(&self) -> u32 {
         let rest = self.mark_mask & !self.accept_mark();
         rest & rest.wrapping_neg()
+    }
+
+    /// The bit that says that a packet to a service came from a workload: the third. If there is
+    /// none it is that of the second, which rows of tiers take away.
+    pub(super) fn workload_mark(&self) -> u32 {
+        let rest = self.mark_mask & !self.accept_mark() & !self.translated_mark();
+        if rest == 0 { self.translated_mark() } else { rest & rest.wrapping_neg() }
+    }
+
+    /// The bits that say by which interface of the host it came: all others.
+    pub(super) fn arrival_mask(&self) -> u32 {
+        self.mark_mask & !self.accept_mark() & !self.translated_mark() & !self.workload_mark()
     }
 
     /// The bit that says that a row of tiers has not decided about a packet. It can be the same: no
@@ -232,8 +246,8 @@ pub struct Surroundings {
     pub host_addresses: BTreeSet<IpAddr>,
     /// The networks of services' addresses.
     pub service_networks: BTreeSet<Cidr>,
-    /// The interfaces of this host with their addresses, those of workloads left out.
-    pub interfaces: BTreeMap<String, BTreeSet<IpAddr>>,
+    /// The interfaces of this host with their addresses.
+    pub interfaces: Interfaces,
 }
 
 /// Which tunnels the pools ask for.

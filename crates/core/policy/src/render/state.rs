@@ -1,6 +1,8 @@
 //! What stands in the kernel, as far as it is needed to change it: no members of IP sets.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::resource::Direction;
@@ -27,6 +29,8 @@ pub(super) struct State {
     pub(super) workloads: BTreeMap<EndpointKey, Placed>,
     /// Which of them has an interface.
     pub(super) owners: BTreeMap<String, EndpointKey>,
+    /// Which of them speak for an address.
+    pub(super) speakers: BTreeMap<IpAddr, BTreeSet<EndpointKey>>,
     /// Those that want an interface which another has.
     pub(super) waiting: BTreeSet<(String, EndpointKey)>,
     pub(super) surroundings: Surroundings,
@@ -91,6 +95,7 @@ pub(super) enum Body {
         base: Option<Base>,
         /// Of its rules.
         digest: String,
+        n_rules: usize,
         origin: Option<Arc<Origin>>,
         /// The IP sets that its rules and those of its parts name.
         sets: Vec<SetUse>,
@@ -231,39 +236,82 @@ impl SetUse {
 impl State {
     /// Moves a workload to another place, or away.
     pub(super) fn place(&mut self, key: EndpointKey, placed: Option<Placed>) {
-        if let Some(before) = self.workloads.remove(&key)
-            && self.owners.get(&before.interface) == Some(&key)
-        {
-            self.owners.remove(&before.interface);
+        if let Some(before) = self.workloads.remove(&key) {
+            if self.owners.get(&before.interface) == Some(&key) {
+                self.owners.remove(&before.interface);
+            }
+            for address in before.addresses() {
+                if let Entry::Occupied(mut speakers) = self.speakers.entry(address) {
+                    speakers.get_mut().remove(&key);
+                    if speakers.get().is_empty() {
+                        speakers.remove();
+                    }
+                }
+            }
         }
         if let Some(placed) = placed {
+            for address in placed.addresses() {
+                self.speakers.entry(address).or_default().insert(key.clone());
+            }
             self.owners.insert(placed.interface.clone(), key.clone());
             self.workloads.insert(key, placed);
         }
     }
 
-    /// Takes the entries of an object into the indices, or out of them.
-    pub(super) fn index(&mut self, name: &str, object: &Object, is_there: bool) {
-        if let Body::Addresses { is_ipv4, targets, .. } = &object.body {
-            for (id, _) in targets {
-                let using = SetUse { id: id.clone(), is_ipv4: *is_ipv4, has_ports: false };
+    /// Has the indices tell of an object as it is now, and no more as it was.
+    pub(super) fn index(&mut self, name: &str, before: Option<&Object>, after: Option<&Object>) {
+        let none = Entries::default();
+        let before = before.map_or(none, Object::entries);
+        let after = after.map_or(none, Object::entries);
+        for (of, other, is_there) in [(before, after, false), (after, before, true)] {
+            // Of many entries few change at once.
+            let changed = of.sets.iter().filter(|it| other.sets.binary_search(it).is_err());
+            for set in changed {
+                put(&mut self.by_set, (set.clone(), name.to_owned()), is_there);
+            }
+            for (id, _) in of.targets {
+                let using = SetUse { id: id.clone(), is_ipv4: of.is_ipv4, has_ports: false };
                 put(&mut self.by_set, (using, name.to_owned()), is_there);
             }
-        }
-        let Body::Chain { origin, sets, .. } = &object.body else { return };
-        for set in sets {
-            put(&mut self.by_set, (set.clone(), name.to_owned()), is_there);
-        }
-        match origin.as_ref().map(|origin| &origin.part) {
-            Some(Part::Tier { policies, .. }) => {
-                for policy in policies {
-                    put(&mut self.by_policy, (policy.clone(), name.to_owned()), is_there);
+            if of.part == other.part {
+                continue;
+            }
+            match of.part {
+                Some(Part::Tier { policies, .. }) => {
+                    for policy in policies {
+                        put(&mut self.by_policy, (policy.clone(), name.to_owned()), is_there);
+                    }
                 }
+                Some(Part::Profile(profile)) => {
+                    put(&mut self.by_profile, (profile.clone(), name.to_owned()), is_there);
+                }
+                None => {}
             }
-            Some(Part::Profile(profile)) => {
-                put(&mut self.by_profile, (profile.clone(), name.to_owned()), is_there);
+        }
+    }
+}
+
+/// What the indices tell of an object.
+#[derive(Clone, Copy, Default)]
+struct Entries<'a> {
+    /// In their order.
+    sets: &'a [SetUse],
+    part: Option<&'a Part>,
+    targets: &'a [(SetId, String)],
+    is_ipv4: bool,
+}
+
+impl Object {
+    fn entries(&self) -> Entries<'_> {
+        match &self.body {
+            Body::Chain { origin, sets, .. } => {
+                let part = origin.as_ref().map(|origin| &origin.part);
+                Entries { sets, part, ..Entries::default() }
             }
-            None => {}
+            Body::Addresses { is_ipv4, targets, .. } => {
+                Entries { targets, is_ipv4: *is_ipv4, ..Entries::default() }
+            }
+            Body::Fixed(_) | Body::Map(..) | Body::Members(..) => Entries::default(),
         }
     }
 }

@@ -2,8 +2,8 @@
 //! a host closes their way, because what is inside of them is judged anyway.
 
 use model::resource::Direction;
-use nft::expression::{FibResult, fib_flags};
-use nft::{Chain, Rule, Source, Verdict};
+use nft::expression::{Comparison, FibResult, fib_flags};
+use nft::{Chain, Expression, Register, Rule, Source, Verdict};
 
 use super::base::Still;
 use super::draft::Draft;
@@ -108,8 +108,17 @@ fn wireguard(chain: &mut Still<'_, '_>, end: u32) {
     }
 }
 
-/// Goes on if an address is one of this host's.
 fn is_local(rule: Rule, end: u32) -> Rule {
+    when_local(rule, end, Comparison::Equal)
+}
+
+/// Goes on if an address is one of this host's, or is not.
+pub(super) fn when_local(rule: Rule, end: u32, operator: Comparison) -> Rule {
     let source = Source::Fib { flags: end, result: FibResult::AddressKind };
-    rule.when(source, &LOCAL.to_ne_bytes())
+    let register = Register::FIRST;
+    rule.with(Expression::Load { source, register }).with(Expression::Compare {
+        register,
+        operator,
+        value: LOCAL.to_ne_bytes().to_vec(),
+    })
 }

@@ -1,6 +1,7 @@
 //! Where a workload's interface stands in the sets and maps of the table.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use model::resource::Direction;
@@ -10,10 +11,10 @@ use nft::{DataType, Element, Key, Set, Verdict};
 use crate::input::Key as EndpointKey;
 use crate::intent::Workload;
 
-use super::draft::Draft;
+use super::draft::{Draft, leading};
 use super::plan::In;
 use super::program::program;
-use super::state::{Lane, Stage};
+use super::state::{Lane, Stage, State};
 use super::{Change, Limit, Refusal, Refused};
 
 /// The longest name that the kernel gives an interface.
@@ -37,11 +38,18 @@ pub(super) fn sets() -> Vec<(In, Set)> {
         sets.push((In::Inet, Set::new(&format!("source{number}"), &[name, family])));
         let allowed = Set::new(&format!("allowed{number}"), &[name, family]).with_ranges();
         sets.push((In::Inet, allowed));
+        sets.push((In::Inet, senders(number == 4)));
     }
     for lane in lanes() {
         sets.push((In::Inet, Set::new(&lane.prefix(), &[name]).to_verdicts()));
     }
     sets
+}
+
+/// The map from the addresses of workloads to what they may send.
+fn senders(is_ipv4: bool) -> Set {
+    let (number, family) = if is_ipv4 { (4, DataType::Ipv4) } else { (6, DataType::Ipv6) };
+    Set::new(&format!("sender{number}"), &[family]).to_verdicts()
 }
 
 fn lanes() -> impl Iterator<Item = Lane> {
@@ -92,9 +100,62 @@ pub(super) fn place(draft: &mut Draft<'_>, change: &mut Change) {
     for (key, placed) in &change.workloads {
         Placed::replace(base.workloads.get(key), placed.as_ref(), draft);
     }
+    speak(draft, change);
     if waiting != base.waiting {
         change.waiting = Some(waiting);
     }
+}
+
+/// Has the addresses of workloads that move lead to the chains of those who speak for them now.
+fn speak(draft: &mut Draft<'_>, change: &Change) {
+    let base = draft.base;
+    let before = change.workloads.keys().filter_map(|key| base.workloads.get(key));
+    let after = change.workloads.values().flatten();
+    let addresses: BTreeSet<IpAddr> = before.chain(after).flat_map(Placed::addresses).collect();
+    for address in addresses {
+        let mut speakers = base.speakers.get(&address).cloned().unwrap_or_default();
+        let old = speaking(address, &speakers, |key| base.workloads.get(key));
+        speakers.retain(|key| !change.workloads.contains_key(key));
+        let is_of = |placed: &Placed| placed.addresses().any(|it| it == address);
+        let moved = change.workloads.iter().filter(|(_, it)| it.as_ref().is_some_and(is_of));
+        speakers.extend(moved.map(|(key, _)| key.clone()));
+        let new = speaking(address, &speakers, |key| match change.workloads.get(key) {
+            Some(placed) => placed.as_ref(),
+            None => base.workloads.get(key),
+        });
+        if old == new {
+            continue;
+        }
+        let set = senders(address.is_ipv4());
+        for (element, is_there) in [(old, false), (new, true)] {
+            if let Some(element) = element {
+                draft.plan.change(In::Inet, &set, element, is_there);
+            }
+        }
+    }
+}
+
+/// The entry that leads from an address to what its workload may send. If several speak for it,
+/// nobody can tell whose a packet is: it leads nowhere.
+fn speaking<'a>(
+    address: IpAddr,
+    speakers: &BTreeSet<EndpointKey>,
+    placed: impl Fn(&EndpointKey) -> Option<&'a Placed>,
+) -> Option<Element> {
+    let mut speakers = speakers.iter();
+    let (Some(only), None) = (speakers.next(), speakers.next()) else { return None };
+    let is_it =
+        |lane: &Lane| lane.direction == Direction::Egress && lane.is_ipv4 == address.is_ipv4();
+    let (_, chain) = placed(only)?.programs.iter().find(|(lane, _)| is_it(lane))?;
+    Some(leading((address, chain.clone())))
+}
+
+/// All entries that lead from addresses of workloads, with their maps.
+pub(super) fn all_speaking(state: &State) -> impl Iterator<Item = (In, Set, Element)> {
+    state.speakers.iter().filter_map(|(address, speakers)| {
+        let element = speaking(*address, speakers, |key| state.workloads.get(key))?;
+        Some((In::Inet, senders(address.is_ipv4()), element))
+    })
 }
 
 fn put_first(draft: &mut Draft<'_>, change: &mut Change, key: &EndpointKey) {
@@ -173,6 +234,13 @@ impl Placed {
         if let Some(after) = after {
             after.put(draft, true);
         }
+    }
+
+    /// The single addresses that it speaks for.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let full = |net: &Cidr| if net.is_ipv4() { 32 } else { 128 };
+        let single = self.sources.iter().filter(move |net| net.prefix_len() == full(net));
+        single.map(|net| net.network())
     }
 
     pub(super) fn elements(&self) -> Vec<(In, Set, Element)> {

@@ -1,5 +1,7 @@
 //! Changes of the ruleset as they happen, whoever makes them.
 
+use std::fmt;
+
 use crate::error::Result;
 use crate::listen::{self, Listener};
 use crate::netns::Netns;
@@ -30,6 +32,20 @@ pub enum Subject {
     Flowtable,
 }
 
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Table => "table",
+            Self::Chain => "chain",
+            Self::Rule => "a rule of chain",
+            Self::Set => "set",
+            Self::Elements => "elements of set",
+            Self::Object => "object",
+            Self::Flowtable => "flow table",
+        })
+    }
+}
+
 /// A change of the ruleset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RulesetEvent {
@@ -40,6 +56,9 @@ pub enum RulesetEvent {
         table: TableId,
         /// What changed.
         subject: Subject,
+        /// The name of the chain, set or object, or of the chain or set that it is in; empty for a
+        /// table.
+        name: String,
         /// Whether it was deleted.
         is_deletion: bool,
     },
@@ -96,15 +115,22 @@ fn decode_event(message: &Message<'_>) -> Result<Option<RulesetEvent>, Malformed
         24 => (Subject::Flowtable, true),
         _ => return Ok(None),
     };
-    // Every object names its table first, and a table its own name.
+    // Every object names its table, and a table its own name.
     let mut table = TableId::new(TableFamily::from_code(family), "");
+    let mut name = String::new();
+    let its_name = match subject {
+        Subject::Table => None,
+        Subject::Chain => Some(3),
+        _ => Some(2),
+    };
     for attribute in wire::attributes_after(message.body, FIXED_LEN)? {
-        if let (1, value) = attribute? {
-            table.name = wire::read_text(value);
-            break;
+        match attribute? {
+            (1, value) => table.name = wire::read_text(value),
+            (kind, value) if Some(kind) == its_name => name = wire::read_text(value),
+            _ => {}
         }
     }
-    Ok(Some(RulesetEvent::Changed { table, subject, is_deletion }))
+    Ok(Some(RulesetEvent::Changed { table, subject, name, is_deletion }))
 }
 
 fn decode_commit(body: &[u8]) -> Result<RulesetEvent, Malformed> {

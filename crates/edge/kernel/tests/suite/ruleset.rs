@@ -530,7 +530,12 @@ fn a_flush_by_somebody_else_is_an_event_that_names_him() {
     while let Some(event) = monitor.next(Duration::ZERO).unwrap() {
         seen.push(event);
     }
-    let gone = RulesetEvent::Changed { table: inet(), subject: Subject::Table, is_deletion: true };
+    let gone = RulesetEvent::Changed {
+        table: inet(),
+        subject: Subject::Table,
+        name: String::new(),
+        is_deletion: true,
+    };
     assert!(seen.contains(&gone), "{seen:?}");
     let generation = nft.generation().unwrap();
     let is_commit = |event: &RulesetEvent| {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use kernel::Netns;
-use model::selector::Selector;
 use serde_json::{Value, json};
+use store::resources::Name;
 use store::{Op, Store, Txn, etcd};
 
 use super::{RESOURCES, is_used, stride};
@@ -113,13 +113,11 @@ impl Busy {
     /// Every endpoint changes, and the kernel follows; the agent is the one it was.
     fn goes_on(&mut self, round: usize, when: &str) -> Blocks {
         self.change(round);
-        let new = set_of(round);
         let began = Instant::now();
         let blocks = loop {
             let blocks = self.ruleset();
-            let mut sets = blocks.iter().filter(|(name, _)| name.contains(&new));
             let has_all = |it: &Vec<String>| self.addresses.iter().all(|own| it.contains(own));
-            if sets.any(|(_, it)| has_all(it)) {
+            if sets_of(&blocks, round).any(has_all) {
                 break blocks;
             }
             let said = || status(&self.node);
@@ -181,9 +179,15 @@ impl Busy {
             findings.as_array().unwrap().iter().map(|it| it["problem"].as_str().unwrap()).collect();
         for (sample, bad) in batch {
             let invalid = problems(&bad.key, &bad.bytes);
+            let name = Name::at_key(&bad.key).map_or(bad.key.clone(), |name| name.spoken());
             let line = told.iter().find_map(|it| {
-                let rest = it.strip_prefix(&bad.key)?;
-                let ways = [" is not used: ", " is in force only as far as it can be used: "];
+                let rest = it.strip_prefix(&name)?;
+                let ways = [
+                    " is not used: ",
+                    " is in force only as far as it can be used: ",
+                    " is in force without what cannot be read, as if that were not given: ",
+                    " is not in force, and no readable revision of it is known: ",
+                ];
                 ways.into_iter().find_map(|way| rest.strip_prefix(way))
             });
             let is_named = line.is_some_and(|line| invalid.iter().any(|it| line.contains(it)));
@@ -243,14 +247,21 @@ impl Busy {
         self.settles(before, "settings");
     }
 
-    /// Everything is as it was.
+    /// Everything is as it was. What is not there any more, and nothing else is different, was
+    /// already led to by nothing: unless packets come there by themselves.
     fn settles(&mut self, before: &Blocks, about: &str) {
         let mut now = self.goes_on(0, about);
         let began = Instant::now();
-        while now != *before {
+        loop {
             let is_other = |(name, it): &(&String, &Vec<String>)| before.get(*name) != Some(it);
             let more: Vec<_> = now.iter().filter(is_other).collect();
-            let less: Vec<_> = before.keys().filter(|name| !now.contains_key(*name)).collect();
+            let is_base = |lines: &Vec<String>| lines.iter().any(|line| line.contains(" hook "));
+            let is_less =
+                |(name, it): &(&String, &Vec<String>)| is_base(it) && !now.contains_key(*name);
+            let less: Vec<_> = before.iter().filter(is_less).map(|(name, _)| name).collect();
+            if more.is_empty() && less.is_empty() {
+                return;
+            }
             assert!(began.elapsed() < PATIENCE, "{about}: {more:#?} are left, {less:#?} gone");
             std::thread::sleep(Duration::from_millis(20));
             now = self.ruleset();
@@ -258,11 +269,15 @@ impl Busy {
     }
 }
 
-/// The set of the kernel with the addresses of everybody who has the label of a round.
-fn set_of(round: usize) -> String {
-    let selector: Selector = format!("round == 'r{round}'").parse().unwrap();
-    // The first letters of its id are in its name.
-    selector.unique_id()[..6].replace(':', ".")
+/// The members of the sets that the rule of a round asks, which nothing but its port tells of.
+fn sets_of(blocks: &Blocks, round: usize) -> impl Iterator<Item = &Vec<String>> {
+    let port = format!("dport {} ", round + 1);
+    let rules = blocks.values().flatten().filter(move |line| line.contains(&port));
+    let named = rules.filter_map(|line| line.split('@').nth(1)?.split(' ').next());
+    named.filter_map(|set| {
+        let name = format!(" set {set}");
+        blocks.iter().find(|(block, _)| block.ends_with(&name)).map(|(_, members)| members)
+    })
 }
 
 fn open(node: &Node) -> Store {

@@ -280,8 +280,12 @@ fn incident_0() {
         }
         let names_all = || {
             let told = cluster.margay("status -o json").out;
+            let is_named = |object: &Value| {
+                told.contains(&format!("{} unfit ", object["kind"].as_str().unwrap()))
+            };
             told.contains("spec.expectedIPs[0]")
-                && others.iter().all(|(kind, _)| told.contains(&format!("{kind}/unfit")))
+                && is_named(&bad)
+                && others.iter().all(|(_, object)| is_named(object))
         };
         until("status names every one of them", names_all);
         // Everything else goes on: a policy comes into force, and is taken back.

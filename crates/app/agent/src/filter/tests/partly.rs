@@ -1,5 +1,8 @@
 //! A node that knows only its own part adds it to what stands, and takes its own away.
 
+use kernel::nft::Key;
+use policy::Peer;
+
 use super::super::partly::Absent;
 use super::*;
 
@@ -52,14 +55,27 @@ fn what_would_look_at_a_set_that_is_not_there_stays_closed() {
     assert!(!now.sets.contains_key(&(TableFamily::Inet, "h4-s.3".to_owned())));
     // Without rules for what comes in it is open in no direction but the one that looks at no set.
     let to4 = &now.sets[&(TableFamily::Inet, "to4".to_owned())];
-    assert!(!to4.elements.contains_key(&kernel::nft::Key::link_name("cali3")));
+    assert!(!to4.elements.contains_key(&Key::link_name("cali3")));
 }
 
 #[test]
 fn whoever_is_gone_is_taken_out_with_its_addresses() {
     let Some(netns) = world() else { return };
     let mut filter = filter(&netns);
-    filter.go(&Intent::default(), &intent(), &around()).unwrap();
+    let mut before = intent();
+    // A port of its own, by name.
+    let named = Rule {
+        source: Peer { port_sets: vec!["n:1".to_owned()], ..Peer::default() },
+        ..Rule::all(Action::Allow)
+    };
+    let named = Directions { ingress: vec![named], egress: Vec::new() };
+    before.policies.insert(id("both"), Arc::new(named));
+    let port = Member::Port { address: [10, 0, 0, 1].into(), protocol: 6, port: 80 };
+    before.sets.insert("n:1".to_owned(), IpSet { members: [port].into() });
+    filter.go(&Intent::default(), &before, &around()).unwrap();
+    let stood = stands(&mut filter.kernel.nft);
+    let is_port = |(_, name): &(TableFamily, String)| name.starts_with("p4-");
+    assert!(stood.sets.iter().any(|(key, it)| is_port(key) && !it.elements.is_empty()));
     let absent = Absent {
         interfaces: ["cali1".to_owned()].into(),
         addresses: ["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()].into(),
@@ -68,10 +84,11 @@ fn whoever_is_gone_is_taken_out_with_its_addresses() {
     apply_partly(&mut filter, &Intent::default(), &absent);
     let now = stands(&mut filter.kernel.nft);
     assert_eq!(open_interfaces(&now), ["cali2".to_owned()].into());
-    let address = kernel::nft::Key::address([10, 0, 0, 1].into());
-    let gone = kernel::nft::Key::link_name("cali1");
+    let gone = Key::link_name("cali1");
+    let is_its_address =
+        |key: &Key| matches!(key, Key::One(bytes) if bytes.starts_with(&[10, 0, 0, 1]));
     for ((_, name), filled) in &now.sets {
-        assert!(!filled.elements.contains_key(&address), "{name}");
+        assert!(!filled.elements.keys().any(is_its_address), "{name}");
         assert!(!filled.elements.contains_key(&gone), "{name}");
     }
     assert_eq!(filter.count(), 1);

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
+use api::Kind;
+use api::names::WorkloadEndpointParts;
 use net::Protocol;
 use policy::explain::{Party, protocol};
-use policy::intent::ALL_INTERFACES;
 use policy::{Endpoint, Packet, protocol_number};
+use store::resources::Name;
 
 use super::super::failure::Failure;
 use super::super::session::DEFAULT_NAMESPACE;
@@ -24,7 +26,8 @@ pub(crate) struct End {
     /// What it is called beside its node: `web-1`.
     pub(crate) short: String,
     pub(crate) addresses: Vec<IpAddr>,
-    /// Its endpoint; none for what has no policies.
+    /// Its endpoint; none for what has no policies, and for a host, of whose interfaces each may
+    /// have one.
     pub(crate) endpoint: Option<Endpoint>,
     /// The node it is on, or is.
     pub(crate) node: Option<String>,
@@ -45,7 +48,10 @@ pub(crate) struct Traffic<'a> {
 impl End {
     /// What policies can know of it.
     pub(crate) fn party(&self, world: &World) -> Party {
-        let labels = self.endpoint.as_ref().and_then(|it| world.cluster.labels_of(it));
+        // Policies know a host by its addresses.
+        let at = |address: &IpAddr| world.cluster.endpoints_at(*address).into_iter().next();
+        let endpoint = self.endpoint.clone().or_else(|| self.addresses.iter().find_map(at));
+        let labels = endpoint.and_then(|it| world.cluster.labels_of(&it));
         Party { name: self.short.clone(), labels }
     }
 }
@@ -83,6 +89,9 @@ pub(crate) fn find(world: &World, word: &str, namespace: Option<&str>) -> Result
 }
 
 fn unknown(world: &World, word: &str) -> Failure {
+    if let Some(failure) = world.unusable(|name| is_called(name, word)) {
+        return failure;
+    }
     let known = world.pods.values().map(|(namespace, pod)| format!("{namespace}/{pod}"));
     let known: Vec<String> = known.chain(world.nodes.keys().cloned()).collect();
     let nearest = text::distance::nearest(word, known.iter().map(String::as_str));
@@ -90,6 +99,22 @@ fn unknown(world: &World, word: &str) -> Failure {
     match nearest {
         Some(nearest) => failure.help(format!("did you mean {nearest}?")),
         None => failure.help("margay get wep -A lists the pods; namespace/pod names one"),
+    }
+}
+
+/// Whether an endpoint or node is what a word means.
+fn is_called(name: &Name, word: &str) -> bool {
+    let (namespace, pod) = word.split_once('/').map_or((None, word), |(it, pod)| (Some(it), pod));
+    match name.kind {
+        Kind::HostEndpoint | Kind::Node => name.name == word,
+        Kind::WorkloadEndpoint => {
+            let parts = WorkloadEndpointParts::parse(&name.name);
+            let is_pod = parts.is_ok_and(|parts| {
+                [parts.workload, parts.pod, parts.container_id].iter().any(|it| it == pod)
+            });
+            is_pod && namespace.is_none_or(|it| it == name.namespace)
+        }
+        _ => false,
     }
 }
 
@@ -124,21 +149,11 @@ fn workload(world: &World, key: &str) -> End {
 
 fn node(world: &World, name: &str) -> End {
     let addresses = world.nodes.get(name).cloned().unwrap_or_default();
-    let hosts = world.cluster.hosts.iter().filter(|(_, it)| it.node == name);
-    // The interface with the node's address is meant, or else all of them.
-    let has_address =
-        |it: &policy::input::Host| it.addresses.iter().any(|it| addresses.contains(it));
-    let named = hosts.clone().find(|(_, it)| it.interface != ALL_INTERFACES && has_address(it));
-    // Which addresses an interface has that is known by its name alone, only its node knows.
-    let by_name =
-        || hosts.clone().find(|(_, it)| it.interface != ALL_INTERFACES && it.addresses.is_empty());
-    let chosen = named.or_else(by_name);
-    let chosen = chosen.or_else(|| hosts.clone().find(|(_, it)| it.interface == ALL_INTERFACES));
     End {
         name: name.to_owned(),
         short: name.to_owned(),
         addresses,
-        endpoint: chosen.map(|(key, _)| Endpoint::Host(key.clone())),
+        endpoint: None,
         node: Some(name.to_owned()),
         interface: None,
         is_host: true,
@@ -163,12 +178,16 @@ fn host(world: &World, key: &str) -> End {
 /// Who has an address.
 fn at(world: &World, address: IpAddr) -> End {
     let owner = world.cluster.endpoints_at(address).into_iter().next();
-    let of_node = || world.nodes.iter().find(|(_, addresses)| addresses.contains(&address));
-    let mut end = match (owner, of_node()) {
+    let expecting = match &owner {
+        Some(Endpoint::Host(key)) => world.cluster.hosts.get(key).map(|it| &it.node),
+        _ => None,
+    };
+    let holder = world.nodes.iter().find(|(_, addresses)| addresses.contains(&address));
+    let host = holder.map(|(name, _)| name).or(expecting);
+    let mut end = match (owner, host) {
         (Some(Endpoint::Workload(key)), _) => workload(world, &key),
-        (Some(Endpoint::Host(key)), _) => host(world, &key),
-        (None, Some((name, _))) => node(world, name),
-        (None, None) => End {
+        (_, Some(name)) => node(world, name),
+        (_, None) => End {
             name: address.to_string(),
             short: address.to_string(),
             addresses: Vec::new(),

@@ -8,7 +8,6 @@ use policy::Endpoint;
 use store::realised::Realised;
 use store::resources::Name;
 
-use super::super::session::Session;
 use super::Answer;
 use super::hops::Hop;
 use super::world::{World, spoken};
@@ -70,14 +69,14 @@ impl fmt::Display for Kernel {
 }
 
 /// How far the nodes have come whose policies decide, as far as they have told.
-pub(super) fn kernels(session: &Session, answer: &Answer<'_>) -> Vec<Kernel> {
-    let Ok(told) = Realised::all(&session.store) else { return Vec::new() };
+pub(super) fn kernels(answer: &Answer<'_>) -> Vec<Kernel> {
     let judges: BTreeSet<&String> = answer.hops.iter().map(|hop| &hop.node).collect();
     let ends = [&answer.source.node, &answer.destination.node].into_iter().flatten();
     let nodes: BTreeSet<&String> = judges.iter().copied().chain(ends).collect();
     let kernel = |node: &String| {
-        let told = told.get(node)?;
-        let (world, revision) = (answer.world, told.revision);
+        let world = answer.world;
+        let told = world.told.get(node)?;
+        let revision = told.revision;
         let hops: Vec<&Hop> = answer.hops.iter().filter(|hop| hop.node == *node).collect();
         let refused = refusals(told, world, &hops);
         let is_behind = revision < world.revision;

@@ -6,6 +6,7 @@ use policy::explain::{Side, Words};
 use policy::input::{Policy, PolicyId, PolicyKind};
 use policy::review::{Contradiction, Never, Review, Reviewed, review};
 use serde_json::{Value, json};
+use store::resources::Name;
 use text::words::count;
 
 use super::super::failure::Failure;
@@ -35,12 +36,12 @@ pub(super) fn run(
         else {
             continue;
         };
-        is_fine &= idle(&review) == 0;
+        is_fine &= idle(&review) == 0 && wrong(&world, id).is_empty();
         texts += &screen(terminal, &world, (id, policy), &review);
         values.push(value(&world, (id, policy), &review));
     }
     if values.is_empty() {
-        return Err(unknown(&world, name));
+        return Err(unknown(&world, name, arguments.traffic.namespace.as_deref()));
     }
     let text = match (arguments.format.output, values.len()) {
         (Some(format), 1) => structured(format, &values.remove(0)),
@@ -67,7 +68,19 @@ fn find(world: &World, name: &str, namespace: Option<&str>) -> Vec<PolicyId> {
     }
 }
 
-fn unknown(world: &World, name: &str) -> Failure {
+fn unknown(world: &World, name: &str, namespace: Option<&str>) -> Failure {
+    let (namespace, short) = match name.split_once('/') {
+        Some((namespace, short)) => (Some(namespace), short),
+        None => (namespace, name),
+    };
+    let is_meant = |it: &Name| {
+        let is_policy = it.kind.name().ends_with("NetworkPolicy");
+        let is_there = namespace.is_none_or(|namespace| it.namespace == namespace);
+        is_policy && it.name == short && (is_there || it.namespace.is_empty())
+    };
+    if let Some(failure) = world.unusable(is_meant) {
+        return failure;
+    }
     let known: Vec<String> = world.cluster.policies.keys().map(ToString::to_string).collect();
     let nearest = text::distance::nearest(name, known.iter().map(String::as_str));
     let failure = Failure::new(format!("there is no policy {name}"));
@@ -75,6 +88,20 @@ fn unknown(world: &World, name: &str) -> Failure {
         Some(nearest) => failure.help(format!("did you mean {nearest}?")),
         None => failure.help("margay get np -A and margay get gnp list them"),
     }
+}
+
+/// What is wrong with a policy as it is stored.
+fn wrong<'a>(world: &'a World, id: &PolicyId) -> &'a [String] {
+    match id.kind.name().parse() {
+        Ok(kind) => world.problems(&Name::namespaced(kind, &id.namespace, &id.name).key()),
+        Err(_) => &[],
+    }
+}
+
+/// What is wrong with a rule, by its list and its place there.
+fn wrong_at<'a>(wrong: &'a [String], direction: &str, at: usize) -> Option<&'a str> {
+    let path = format!("spec.{direction}[{at}]");
+    wrong.iter().find_map(|it| it.starts_with(&path).then_some(it.as_str()))
 }
 
 fn idle(review: &Review) -> usize {
@@ -98,8 +125,9 @@ fn screen(
 ) -> String {
     let names = endpoints(world, review);
     let n_idle = idle(review);
+    let wrong = wrong(world, id);
     let mark = match (names.is_empty(), n_idle) {
-        (false, 0) => Mark::Fine,
+        (false, 0) if wrong.is_empty() => Mark::Fine,
         _ => Mark::Degraded,
     };
     let staged = if id.kind.is_staged() { "staged, not in force; " } else { "" };
@@ -125,6 +153,9 @@ fn screen(
         };
         let _ = writeln!(text, "         {}{more}", names[..shown].join(", "));
     }
+    for problem in wrong {
+        let _ = writeln!(text, "wrong    {problem}");
+    }
     let directions = [
         ("ingress", policy.is_for_ingress, &review.ingress),
         ("egress", policy.is_for_egress, &review.egress),
@@ -137,6 +168,13 @@ fn screen(
             );
         }
         for (number, it) in (1..).zip(rules) {
+            if wrong_at(wrong, direction, number - 1).is_some() && it.never.is_some() {
+                let _ = writeln!(
+                    text,
+                    "{direction:<8} rule {number}  cannot be read: it matches nothing"
+                );
+                continue;
+            }
             let rule = words.rule(&it.rule);
             let why = it.never.as_ref().map_or(String::new(), |never| {
                 format!("      never matches: {}", said(words, never))
@@ -173,12 +211,14 @@ fn said(words: Words<'_>, never: &Never) -> String {
 
 fn value(world: &World, (id, policy): (&PolicyId, &Policy), review: &Review) -> Value {
     let words = Words { sets: &review.scanned.sets, namespace: &id.namespace };
-    let rules = |rules: &[Reviewed]| {
+    let wrong = wrong(world, id);
+    let rules = |direction: &str, rules: &[Reviewed]| {
         let rule = |(number, it): (usize, &Reviewed)| {
             json!({
                 "rule": number,
                 "text": words.rule(&it.rule),
                 "neverMatches": it.never.as_ref().map(|never| said(words, never)),
+                "problem": wrong_at(wrong, direction, number - 1),
             })
         };
         (1..).zip(rules).map(rule).collect::<Vec<_>>()
@@ -193,7 +233,8 @@ fn value(world: &World, (id, policy): (&PolicyId, &Policy), review: &Review) -> 
         "order": policy.order,
         "selector": policy.selector.canonical(),
         "endpoints": endpoints(world, review),
-        "ingress": rules(&review.ingress),
-        "egress": rules(&review.egress),
+        "problems": wrong,
+        "ingress": rules("ingress", &review.ingress),
+        "egress": rules("egress", &review.egress),
     })
 }

@@ -6,19 +6,48 @@ use model::resource::Action;
 use policy::explain::{
     Ends, Layer, PolicyWalk, RuleWalk, Step, TierWalk, Walk, Words, action, protocol,
 };
-use policy::{End as TierEnd, Outcome, Packet, Place};
+use policy::{End as TierEnd, Endpoint, Outcome, Packet, Place};
 use text::words::count;
 
 use super::super::terminal::{Mark, Terminal, printable};
-use super::Answer;
+use super::ends::End;
 use super::hops::{Hop, denied, word};
 use super::kernels::Kernel;
+use super::{Answer, Verdict};
 
 /// Near misses of one policy that are shown one by one.
 const SHOWN_MAX: usize = 8;
 
-pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
-    let (mark, verdict) = headline(answer);
+/// One answer for all versions of IP that say the same, or one for each.
+pub(super) fn of_all(terminal: Terminal, answers: &[Answer<'_>]) -> String {
+    match answers {
+        [] => String::new(),
+        [only] => text(terminal, only, ""),
+        [first, rest @ ..] if rest.iter().all(|it| is_alike(first, it)) => {
+            text(terminal, first, " by IPv4 and by IPv6")
+        }
+        each => {
+            let of = |it| text(terminal, it, &format!(" by {}", version(&it.packet)));
+            each.iter().map(of).collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+/// `IPv4`.
+pub(super) fn version(packet: &Packet) -> &'static str {
+    if packet.source.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// Whether the same decides at the same place.
+fn is_alike(one: &Answer<'_>, other: &Answer<'_>) -> bool {
+    let decided = |answer: &Answer<'_>| {
+        denied(&answer.hops).map(|hop| (word(hop.direction), hop.walk.decided_by.clone()))
+    };
+    one.verdict() == other.verdict() && decided(one) == decided(other)
+}
+
+fn text(terminal: Terminal, answer: &Answer<'_>, by: &str) -> String {
+    let (mark, verdict) = headline(answer, by);
     let mut text = verdict + "\n";
     let mut labels = Vec::new();
     for hop in &answer.hops {
@@ -31,16 +60,18 @@ pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
             let _ = writeln!(text, "{:width$}    {line}", "");
         }
     }
-    for end in [&answer.source, &answer.destination] {
-        if end.endpoint.is_none() {
-            let is_of_pods = end.addresses.iter().any(|it| answer.world.is_of_pods(*it));
-            let what = match end.is_host {
-                true => "has no host endpoint",
-                false if is_of_pods => "is an address of pods that none has: nothing answers",
-                false => "is outside",
-            };
-            let _ = writeln!(text, "{} {what}: no policies decide there", end.name);
-        }
+    for unknown in &answer.unknown {
+        let (direction, node) = (word(unknown.direction), &unknown.node);
+        let _ = writeln!(text, "{direction} of {node} is not known: {unknown}");
+    }
+    for end in [&answer.source, &answer.destination].into_iter().filter(|it| is_open(answer, it)) {
+        let is_of_pods = end.addresses.iter().any(|it| answer.world.is_of_pods(*it));
+        let what = match end.is_host {
+            true => "has no host endpoint on this way",
+            false if is_of_pods => "is an address of pods that none has: nothing answers",
+            false => "is outside",
+        };
+        let _ = writeln!(text, "{} {what}: no policies decide there", end.name);
     }
     if let Some((hop, why)) = answer.hops.iter().find_map(|hop| Some((hop, hop.untranslated?))) {
         let (to, node) = (answer.packet.destination, &hop.node);
@@ -54,6 +85,28 @@ pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
     if answer.packet.ports.is_none() && matches!(answer.packet.protocol, 6 | 17 | 132) {
         let _ = writeln!(text, "note: without --port, rules that name ports do not match");
     }
+    text += &unusable(answer);
+    let is_guard = |hop: &&Hop| {
+        let decided = hop.walk.decided_by.as_ref();
+        decided.is_some_and(|it| matches!(it.place, Place::Guard { .. }))
+    };
+    if let Some(unknown) = answer.unknown.iter().find(|it| !it.is_told) {
+        let node = &unknown.node;
+        let _ = writeln!(text, "help: the agent of {node} tells: margay status, on {node}");
+    }
+    if let Some(hop) = denied(&answer.hops).filter(|hop| !is_guard(hop)) {
+        let (name, typed) = (&hop.short, answer.typed());
+        let _ = writeln!(
+            text,
+            "help: to allow it, a rule in a policy that selects {name}:   margay policy suggest {typed}"
+        );
+    }
+    format!("{} {}", terminal.mark(mark), printable_lines(&text))
+}
+
+/// What is stored and cannot be used.
+fn unusable(answer: &Answer<'_>) -> String {
+    let mut text = String::new();
     if !answer.world.aside.is_empty() {
         let n = count(answer.world.aside.len(), "object");
         let spoken = answer.world.spoken_aside();
@@ -63,18 +116,24 @@ pub(super) fn text(terminal: Terminal, answer: &Answer<'_>) -> String {
             "note: {n} cannot be used and is not in force as it is, such as {first}"
         );
     }
-    let is_guard = |hop: &&Hop| {
-        let decided = hop.walk.decided_by.as_ref();
-        decided.is_some_and(|it| matches!(it.place, Place::Guard { .. }))
-    };
-    if let Some(hop) = denied(&answer.hops).filter(|hop| !is_guard(hop)) {
-        let (name, typed) = (&hop.short, answer.typed());
+    if let Some(first) = answer.world.spoken_lacking().first() {
         let _ = writeln!(
             text,
-            "help: to allow it, a rule in a policy that selects {name}:   margay policy suggest {typed}"
+            "note: a node that has read an earlier revision of {first} keeps that in force, \
+             which is not known here"
         );
     }
-    format!("{} {}", terminal.mark(mark), printable_lines(&text))
+    text
+}
+
+/// Whether no policies decide at an end.
+fn is_open(answer: &Answer<'_>, end: &End) -> bool {
+    let is_judged = |node: &String| end.node.as_ref() == Some(node);
+    let is_of_host = |hop: &Hop| matches!(hop.endpoint, Endpoint::Host(_)) && is_judged(&hop.node);
+    let mut unknown = answer.unknown.iter();
+    let is_judged_host =
+        answer.hops.iter().any(is_of_host) || unknown.any(|it| is_judged(&it.node));
+    end.endpoint.is_none() && !(end.is_host && is_judged_host)
 }
 
 /// Names come from the datastore: nothing in them reaches the terminal but what can be read.
@@ -91,17 +150,19 @@ pub(super) fn what(packet: &Packet) -> String {
     }
 }
 
-fn headline(answer: &Answer<'_>) -> (Mark, String) {
+fn headline(answer: &Answer<'_>, by: &str) -> (Mark, String) {
     let kernels: String = answer.kernels.iter().map(|it| format!(", {it}")).collect();
     let about = format!("(policy revision {}{kernels})", answer.world.revision);
     let Some(hop) = denied(&answer.hops) else {
         let (from, to) = (&answer.source.name, &answer.destination.name);
-        let verdict = format!("allowed: {} from {from} to {to}", what(&answer.packet));
-        let is_in_force = answer.kernels.iter().all(Kernel::has_all);
+        let is_known = answer.verdict() == Verdict::Allowed;
+        let word = if is_known { "allowed" } else { "not known" };
+        let verdict = format!("{word}{by}: {} from {from} to {to}", what(&answer.packet));
+        let is_in_force = is_known && answer.kernels.iter().all(Kernel::has_all);
         let mark = if is_in_force { Mark::Fine } else { Mark::Degraded };
         return (mark, format!("{verdict}      {about}"));
     };
-    let at = format!("denied at {} of {}", word(hop.direction), hop.name);
+    let at = format!("denied{by} at {} of {}", word(hop.direction), hop.name);
     let verdict = match &hop.walk.decided_by {
         Some(name) => match &name.place {
             Place::EndOfTier { tier } => format!("{at} by tier {tier}: no policy allows it"),
@@ -242,7 +303,7 @@ fn near_misses(answer: &Answer<'_>, tier: &TierWalk, ends: &Ends) -> Vec<String>
 /// `web-1 → caliab12 (n1) → cali9f00 (n2) → db-0`.
 fn path(answer: &Answer<'_>) -> String {
     let (source, destination) = (&answer.source, &answer.destination);
-    let through = |end: &super::ends::End| match (&end.interface, &end.node) {
+    let through = |end: &End| match (&end.interface, &end.node) {
         (Some(interface), Some(node)) if !interface.is_empty() => format!("{interface} ({node})"),
         (_, Some(node)) if !end.is_host => format!("({node})"),
         _ => String::new(),

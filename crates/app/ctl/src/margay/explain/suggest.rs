@@ -14,6 +14,7 @@ use super::super::session::Session;
 use super::super::structured;
 use super::super::terminal::{Terminal, printable};
 use super::hops::{Hop, word};
+use super::screen::what;
 use super::world::World;
 use super::{Answer, TrafficArguments, ask};
 use policy::{Outcome, Place, RuleName};
@@ -42,12 +43,19 @@ pub(crate) fn run(
 ) -> Result<bool, Failure> {
     let session = Session::open(place)?;
     let world = World::read(&session)?;
-    let answer = ask(&world, &arguments.source, &arguments.destination, &arguments.traffic)?;
+    let answers = ask(&world, &arguments.source, &arguments.destination, &arguments.traffic)?;
+    let Some(answer) = answers.first() else { return Ok(true) };
     let mut policies: Vec<Value> = Vec::new();
     for hop in answer.hops.iter().filter(|hop| hop.walk.outcome == Some(Outcome::Deny)) {
-        let suggestion = of_hop(&answer, hop)?;
+        let suggestion = of_hop(answer, hop)?;
         say(hop, &suggestion)?;
         policies.push(suggestion.policy);
+    }
+    if policies.is_empty()
+        && let Some(unknown) = answer.unknown.first()
+    {
+        let what = format!("it is not known whether {} is allowed", what(&answer.packet));
+        return Err(Failure::new(what).why(unknown.to_string()));
     }
     if policies.is_empty() {
         let typed = answer.typed();

@@ -6,16 +6,41 @@ use policy::explain::{
 use policy::{End as TierEnd, Member, Outcome};
 use serde_json::{Value, json};
 
-use super::Answer;
 use super::ends::End;
 use super::hops::{Hop, denied, word};
+use super::screen::version;
+use super::{Answer, Verdict};
 
-pub(super) fn value(answer: &Answer<'_>) -> Value {
+/// What is said of the first, which is denied if any is, and the verdict for each version of IP.
+pub(super) fn of_all(answers: &[Answer<'_>]) -> Value {
+    let Some(first) = answers.first() else { return Value::Null };
+    let mut all = value(first);
+    let verdicts = answers.iter().map(|answer| {
+        let by = denied(&answer.hops).and_then(|hop| hop.walk.decided_by.as_ref());
+        json!({
+            "version": version(&answer.packet),
+            "verdict": verdict(answer),
+            "deniedBy": by.map(ToString::to_string),
+        })
+    });
+    all["versions"] = verdicts.collect();
+    all
+}
+
+fn verdict(answer: &Answer<'_>) -> &'static str {
+    match answer.verdict() {
+        Verdict::Allowed => "allow",
+        Verdict::Denied => "deny",
+        Verdict::Unknown => "unknown",
+    }
+}
+
+fn value(answer: &Answer<'_>) -> Value {
     let packet = &answer.packet;
     let by = denied(&answer.hops).and_then(|hop| hop.walk.decided_by.as_ref());
     let hops = answer.hops.iter().map(|hop| of_hop(answer, hop));
     json!({
-        "verdict": if denied(&answer.hops).is_some() { "deny" } else { "allow" },
+        "verdict": verdict(answer),
         "deniedBy": by.map(ToString::to_string),
         "source": of_end(&answer.source, packet.source),
         "destination": of_end(&answer.destination, packet.destination),
@@ -31,6 +56,12 @@ pub(super) fn value(answer: &Answer<'_>) -> Value {
             }).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "hops": hops.collect::<Vec<_>>(),
+        "unknown": answer.unknown.iter().map(|it| json!({
+            "direction": word(it.direction),
+            "node": it.node,
+            "endpoints": it.possible.iter().flatten().collect::<Vec<_>>(),
+            "why": it.to_string(),
+        })).collect::<Vec<_>>(),
         "unusable": answer.world.spoken_aside(),
     })
 }

@@ -14,10 +14,12 @@ use policy::render::{Settings, Surroundings};
 use policy::scan::{SetDefinition, scan_policy, scan_profile};
 use policy::{Cluster, SetId};
 use store::Store;
+use store::realised::Realised;
 use store::resources::Name;
 
 use super::super::failure::Failure;
 use super::super::session::Session;
+use super::interfaces::Networks;
 
 /// What the datastore says about policy.
 #[derive(Default)]
@@ -37,14 +39,18 @@ pub(crate) struct World {
     pub(crate) revision: i64,
     /// What the sets of all rules stand for.
     pub(crate) sets: BTreeMap<SetId, SetDefinition>,
+    /// How far the nodes have come that told.
+    pub(super) told: BTreeMap<String, Realised>,
 }
 
 /// A node, as its agent sees it.
 pub(crate) struct Node {
     inputs: Inputs,
     /// Its settings, as far as the datastore has them.
-    settings: Settings,
+    pub(super) settings: Settings,
     around: Surroundings,
+    /// Its interfaces; none if it did not tell.
+    pub(super) networks: Option<Networks>,
 }
 
 impl World {
@@ -54,7 +60,8 @@ impl World {
     }
 
     fn of(store: &Store) -> Result<Self, Failure> {
-        let mut world = Self::default();
+        let told = Realised::all(store).unwrap_or_default();
+        let mut world = Self { told, ..Self::default() };
         let [resources, ..] = Inputs::prefixes();
         for entry in store.list(resources)?.entries {
             if store::realised::counts(&entry.key) {
@@ -115,7 +122,44 @@ impl World {
 
     /// Whether there is an object with a key.
     pub(crate) fn has(&self, key: &str) -> bool {
-        self.read.binary_search_by(|(it, _)| it.as_str().cmp(key)).is_ok()
+        self.at(key).is_some()
+    }
+
+    fn at(&self, key: &str) -> Option<&Read> {
+        let at = self.read.binary_search_by(|(it, _)| it.as_str().cmp(key)).ok()?;
+        self.read.get(at).map(|(_, read)| read)
+    }
+
+    /// What is wrong with the object that has a key.
+    pub(crate) fn problems(&self, key: &str) -> &[String] {
+        self.at(key).and_then(Read::problems).unwrap_or_default()
+    }
+
+    /// Objects of which nodes may have an earlier revision in force, in the words of people: what
+    /// they do with it cannot be known from here.
+    pub(crate) fn spoken_lacking(&self) -> Vec<String> {
+        let lacking = self.read.iter().filter(|(_, read)| read.is_lacking());
+        lacking.map(|(key, _)| spoken(key)).collect()
+    }
+
+    /// The refusal to explain an object that is stored and cannot be used, if there is one that is
+    /// meant.
+    pub(crate) fn unusable(&self, is_meant: impl Fn(&Name) -> bool) -> Option<Failure> {
+        let mut named = self.aside.keys().filter_map(|key| Some((key, Name::at_key(key)?)));
+        let (key, name) = named.find(|(_, name)| is_meant(name))?;
+        let namespace = match name.namespace.as_str() {
+            "" => String::new(),
+            namespace => format!(" -n {}", text::words::shell(namespace)),
+        };
+        let (kind, typed) = (name.kind.plural(), text::words::shell(&name.name));
+        let problems = self.problems(key).join("; ");
+        let known = match self.at(key).is_some_and(Read::is_lacking) {
+            true => "; nodes that have read an earlier revision keep that in force",
+            false => "",
+        };
+        let what = format!("{} is stored but cannot be used", name.spoken());
+        let help = format!("margay get {kind} {typed}{namespace} -o yaml shows it");
+        Some(Failure::new(format!("{what}: {problems}{known}")).help(help))
     }
 
     /// A node, as its agent sees it.
@@ -128,7 +172,8 @@ impl World {
         let host = Host { name, exists: &|_| false, find_executable: &|_| None };
         let (config, _) = resolve(&inputs.settings(), &host);
         let (settings, around) = (filter_settings(&config), inputs.surroundings());
-        Node { inputs, settings, around }
+        let networks = self.told.get(name).and_then(|told| told.interfaces.clone());
+        Node { inputs, settings, around, networks }
     }
 
     /// What a node has to carry out.

@@ -155,14 +155,15 @@ fn workload() -> impl Strategy<Value = Workload> {
 fn host() -> impl Strategy<Value = Host> {
     let addresses = subsequence(ADDRESSES, 0..3);
     let interface = text(&["eth0", "*"]);
-    (node(), labels(), profiles(), ports(), addresses, interface).prop_map(
-        |(node, labels, profiles, ports, addresses, interface)| Host {
+    (node(), labels(), profiles(), ports(), addresses, interface, any::<bool>()).prop_map(
+        |(node, labels, profiles, ports, addresses, interface, is_rest)| Host {
             node,
             interface,
             addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
             labels,
             profiles,
             ports,
+            is_rest,
         },
     )
 }

@@ -37,13 +37,15 @@ impl Sink for Model {
     }
 
     fn add_set(&mut self, table: In, set: &Set) {
-        let known = self.sets.insert((table, set.name.clone()), (set.clone(), BTreeMap::new()));
-        assert!(known.is_none(), "set {} is there", set.name);
+        let known = self.sets.entry((table, set.name.clone()));
+        let (known, _) = known.or_insert_with(|| (set.clone(), BTreeMap::new()));
+        assert_eq!(known, set, "another set is there");
     }
 
     fn add_chain(&mut self, table: In, chain: &Chain) {
-        let known = self.chains.insert((table, chain.name.clone()), (chain.clone(), Vec::new()));
-        assert!(known.is_none(), "chain {} is there", chain.name);
+        let known = self.chains.entry((table, chain.name.clone()));
+        let (known, _) = known.or_insert_with(|| (chain.clone(), Vec::new()));
+        assert_eq!(known, chain, "another chain is there");
     }
 
     fn flush_set(&mut self, table: In, set: &Set) {
@@ -133,6 +135,15 @@ pub(super) struct OnTheWay {
     pub(super) came_by: String,
     pub(super) leaves_by: String,
     pub(super) mark: u32,
+    /// Whether IPVS has sent it on, so that nothing tells any more by which interface it came.
+    pub(super) is_sent_on: bool,
+}
+
+impl OnTheWay {
+    pub(super) fn new(packet: crate::Packet, came_by: &str, leaves_by: &str) -> Self {
+        let (came_by, leaves_by) = (came_by.to_owned(), leaves_by.to_owned());
+        Self { packet, came_by, leaves_by, mark: 0, is_sent_on: false }
+    }
 }
 
 /// What becomes of it, and the comments of the rules that it met.
@@ -162,6 +173,26 @@ impl Model {
     /// Whether there is such a chain.
     pub(super) fn has(&self, chain: &str) -> bool {
         self.chains.contains_key(&(In::Inet, chain.to_owned()))
+    }
+
+    /// Whether packets of IPVS from an address lead to the rules of a workload.
+    pub(super) fn knows_sender(&self, address: IpAddr) -> bool {
+        let name = if address.is_ipv4() { "sender4" } else { "sender6" };
+        self.sets[&(In::Inet, name.to_owned())].1.contains_key(&Key::address(address))
+    }
+
+    /// Sends a packet through base chains one after the other, as far as it comes.
+    pub(super) fn send_along(&self, way: &[&str], packet: &mut OnTheWay) -> (bool, Vec<String>) {
+        let mut met = Vec::new();
+        for chain in way.iter().filter(|chain| self.has(chain)) {
+            packet.is_sent_on = *chain == "passed-on";
+            let fate = self.send(chain, packet);
+            met.extend(fate.met);
+            if !fate.is_accepted {
+                return (false, met);
+            }
+        }
+        (true, met)
     }
 
     /// Sends a packet through a base chain.
@@ -316,6 +347,7 @@ fn load(source: Source, on_the_way: &OnTheWay) -> Option<Vec<u8>> {
         bytes
     };
     Some(match source {
+        Source::Meta(Meta::InputName) if on_the_way.is_sent_on => name(""),
         Source::Meta(Meta::InputName) => name(&on_the_way.came_by),
         Source::Meta(Meta::OutputName) => name(&on_the_way.leaves_by),
         Source::Meta(Meta::Family) => vec![if packet.source.is_ipv4() { 2 } else { 10 }],
@@ -333,7 +365,8 @@ fn load(source: Source, on_the_way: &OnTheWay) -> Option<Vec<u8>> {
             };
             bytes.get(from..from + len)?.to_vec()
         }
-        // All addresses that somebody asks for are this host's.
+        // All other addresses that somebody asks for are this host's.
+        Source::Fib { .. } if on_the_way.is_sent_on => 1_u32.to_ne_bytes().to_vec(),
         Source::Fib { .. } => 2_u32.to_ne_bytes().to_vec(),
         other => panic!("{other:?}"),
     })

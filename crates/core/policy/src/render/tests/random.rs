@@ -208,6 +208,7 @@ pub(super) fn host(dice: &mut Dice, number: u64) -> Host {
         pre_dnat: some(dice),
         untracked: some(dice),
         profiles: (0..3).filter(|_| dice.one_in(2)).map(|it| format!("pro{it}")).collect(),
+        is_rest: false,
     }
 }
 
@@ -215,6 +216,17 @@ pub(super) fn host(dice: &mut Dice, number: u64) -> Host {
 pub(super) fn surroundings() -> Surroundings {
     let interfaces = (0..3).map(|it| (format!("eth{it}"), [IpAddr::from([192, 0, 2, it])].into()));
     Surroundings { interfaces: interfaces.collect(), ..Surroundings::default() }
+}
+
+/// The interfaces after some came or went, or got other addresses.
+pub(super) fn moved(dice: &mut Dice) -> Surroundings {
+    let mut around = surroundings();
+    around.interfaces.retain(|_, _| !dice.one_in(3));
+    for addresses in around.interfaces.values_mut() {
+        let last = u8::try_from(dice.below(3)).unwrap();
+        *addresses = [IpAddr::from([192, 0, 2, last])].into();
+    }
+    around
 }
 
 pub(super) fn set(dice: &mut Dice, id: &str) -> IpSet {
