@@ -45,6 +45,13 @@ pub enum DataType {
     LinkName,
     /// Bytes of that many.
     Integer(u32),
+    /// Bytes of the transport header that `nft` has no name for.
+    Transport {
+        /// How many bytes of it come before.
+        offset: u32,
+        /// How many they are.
+        n_bytes: u32,
+    },
 }
 
 /// The number by which `nft` knows a type, and its length in bytes.
@@ -70,7 +77,7 @@ impl DataType {
     /// Its length in bytes.
     pub fn n_bytes(self) -> u32 {
         match self {
-            Self::Integer(len) => len,
+            Self::Integer(len) | Self::Transport { n_bytes: len, .. } => len,
             _ => DATA_TYPES.iter().find(|(one, _, _)| *one == self).map_or(0, |(_, _, len)| *len),
         }
     }
@@ -243,7 +250,7 @@ impl Set {
             writer.u64_be(11, millis(timeout));
         }
         let is_host_order = matches!(self.key.as_slice(), [only] if only.is_host_order());
-        writer.attribute(13, &user_data::set(is_host_order, self.comment.as_deref()));
+        writer.attribute(13, &user_data::set(&self.key, is_host_order, self.comment.as_deref()));
     }
 
     /// The set and its table; `None` for sets inside rules.
@@ -258,6 +265,7 @@ impl Set {
         let mut set = Self::new("", &[]);
         let (mut flags, mut key_type, mut key_len) = (0, 0, 0);
         let (mut data_type, mut data_len) = (0, 0);
+        let mut transports = Vec::new();
         for attribute in wire::attributes(attributes) {
             match attribute? {
                 (1, value) => table.name = wire::read_text(value),
@@ -269,7 +277,10 @@ impl Set {
                 (7, value) => data_len = wire::read_u32_be(value)?,
                 (9, value) => set.n_elements_max = decode_size(value)?,
                 (11, value) => set.timeout = Some(Duration::from_millis(wire::read_u64_be(value)?)),
-                (13, value) => set.comment = user_data::read_set_comment(value),
+                (13, value) => {
+                    set.comment = user_data::read_set_comment(value);
+                    transports = user_data::read_transports(value);
+                }
                 _ => {}
             }
         }
@@ -278,6 +289,9 @@ impl Set {
         set.has_timeouts = flags & FLAG_TIMEOUT != 0;
         set.is_dynamic = flags & FLAG_DYNAMIC != 0;
         set.key = decode_key_type(key_type, key_len);
+        for (field, transport) in set.key.iter_mut().zip(transports) {
+            *field = transport.unwrap_or(*field);
+        }
         set.kind = match (flags & FLAG_MAP, data_type) {
             (0, _) => SetKind::Members,
             (_, DATA_TYPE_VERDICT) => SetKind::Verdicts,

@@ -77,22 +77,22 @@ fn nobody_speaks_for_routers_gateways_and_other_addresses() {
     let router = [&[134, 0, 0, 0, 64, 0, 7, 8][..], &[0; 8]].concat();
     let foreign = "neighbour advertisement for an address that is not the endpoint's";
     let gateway = "neighbour advertisement for the gateway";
-    for (message, comment) in [
-        (router, "router advertisement"),
-        (vec![137; 40], "redirect"),
-        (advertisement(&other[1]), foreign),
-        (advertisement("fe80::ecee:eeff:feee:eeee"), gateway),
+    for (message, chain, comment) in [
+        (router, "from-pod", "router advertisement"),
+        (vec![137; 40], "from-pod", "redirect"),
+        (advertisement(&other[1]), "spoken-for", foreign),
+        (advertisement("fe80::ecee:eeff:feee:eeee"), "from-pod", gateway),
     ] {
-        let before = counted(&node, "inet", "from-pod", comment);
+        let before = counted(&node, "inet", chain, comment);
         send(&node, "c0", &message);
-        until(comment, || counted(&node, "inet", "from-pod", comment) > before);
+        until(comment, || counted(&node, "inet", chain, comment) > before);
     }
-    let before = counted(&node, "inet", "from-pod", foreign);
+    let before = counted(&node, "inet", "spoken-for", foreign);
     send(&node, "c0", &advertisement(&own[1]));
     assert!(
         node.inside("c0", "ping", &["-c1", "-W5", &other[1]]).output().unwrap().status.success()
     );
-    assert_eq!(counted(&node, "inet", "from-pod", foreign), before, "its own it may speak for");
+    assert_eq!(counted(&node, "inet", "spoken-for", foreign), before, "its own it may speak for");
 
     // A kernel announces its addresses when its hardware address changes.
     let comment = "ARP for an address that is not the endpoint's";

@@ -18,6 +18,7 @@ mod harness;
 mod hostile;
 mod hosts;
 mod kills;
+mod listing;
 mod nat;
 #[path = "../node/node.rs"]
 #[expect(dead_code, reason = "another test uses the rest")]

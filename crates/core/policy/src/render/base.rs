@@ -32,6 +32,13 @@ const UDP: &[u8] = &[17];
 /// After IPVS, which takes packets to its services at 98 and 99, and after what translates sources
 /// at 100: what comes here is for this host.
 const AFTER_SERVICES: i32 = 101;
+/// The address that a neighbour advertisement speaks for, and its start.
+const ADVERTISED: Source = Source::transport(8, 16);
+const ADVERTISED_START: Source = Source::transport(8, 2);
+/// The chain for neighbour advertisements.
+const SPOKEN_FOR: &str = "spoken-for";
+/// Where the packet inside of an error message has its destination.
+pub(super) const INNER_DESTINATION: [u32; 2] = [8 + 16, 8 + 24];
 /// The chain for what belongs to a connection.
 const RELATED: &str = "related";
 /// Every host is the gateway of its workloads under this address.
@@ -206,8 +213,19 @@ fn to_workload(draft: &mut Draft<'_>) {
     chain.finish();
 }
 
+/// A workload advertises its own addresses. Where that is known to be an advertisement, newer
+/// versions of `nft` have a type for the address in it, and others have none: here neither has.
+fn spoken_for(draft: &mut Draft<'_>) {
+    let mut chain = Still::new(draft, Chain::plain(SPOKEN_FOR));
+    let foreign = pair(chain.rule(), ADVERTISED, "raw6", true);
+    let reason = "neighbour advertisement for an address that is not the endpoint's";
+    chain.deny(foreign, Direction::Egress, reason);
+    chain.finish_unpinned();
+}
+
 /// What a workload may send at all: from its own addresses, and no message of a router.
 fn from_pod(draft: &mut Draft<'_>) {
+    spoken_for(draft);
     let mut chain = Still::new(draft, Chain::plain("from-pod"));
     let egress = Direction::Egress;
     let rule = || Rule::new("from-pod");
@@ -216,16 +234,10 @@ fn from_pod(draft: &mut Draft<'_>) {
     chain.push(own4.verdict(Verdict::Return));
     chain.deny(icmpv6(134), egress, guards::ADVERTISEMENT);
     chain.deny(icmpv6(137), egress, guards::REDIRECT);
-    // The start and the whole of the address that a neighbour advertisement speaks for.
-    let (start, target) = (Source::transport(8, 2), Source::transport(8, 16));
-    let gateway = icmpv6(136).when(target, &GATEWAY_V6.octets());
+    let gateway = icmpv6(136).when(ADVERTISED, &GATEWAY_V6.octets());
     chain.deny(gateway, egress, "neighbour advertisement for the gateway");
-    let spoken_for = when_link_local(icmpv6(136), start, Comparison::NotEqual);
-    chain.deny(
-        pair(spoken_for, target, "source6", true),
-        egress,
-        "neighbour advertisement for an address that is not the endpoint's",
-    );
+    let spoken_for = when_link_local(icmpv6(136), ADVERTISED_START, Comparison::NotEqual);
+    chain.push(spoken_for.verdict(Verdict::Jump(SPOKEN_FOR.to_owned())));
     let own6 = |set| pair(rule().when(FAMILY, IPV6), Source::IPV6_SOURCE, set, false);
     chain.push(own6("source6").verdict(Verdict::Return));
     // Neighbour discovery and group membership come from link-local addresses, or from none.
@@ -234,7 +246,7 @@ fn from_pod(draft: &mut Draft<'_>) {
         chain.push(link_local.verdict(Verdict::Return));
     }
     for kind in [135, 143] {
-        let unspecified = icmpv6(kind).when(Source::IPV6_SOURCE, &[0; 16]);
+        let unspecified = icmpv6(kind).when(FAMILY, IPV6).when(Source::IPV6_SOURCE, &[0; 16]);
         chain.push(unspecified.verdict(Verdict::Return));
     }
     let allowed4 = pair(rule().when(FAMILY, IPV4), Source::IPV4_SOURCE, "allowed4", false);
@@ -283,11 +295,12 @@ fn known_of_anybody(chain: &mut Still<'_, '_>) {
 /// does, whoever sends it; so a workload that guesses the ports of a connection could break it. It
 /// may complain only of packets that it got.
 fn related(draft: &mut Draft<'_>) {
+    let [at4, at6] = INNER_DESTINATION;
     for (number, family, inner) in
-        [(4, IPV4, Source::transport(8 + 16, 4)), (6, IPV6, Source::transport(8 + 24, 16))]
+        [(4, IPV4, Source::transport(at4, 4)), (6, IPV6, Source::transport(at6, 16))]
     {
         let mut chain = Still::new(draft, Chain::plain(&format!("error-of-workload{number}")));
-        for set in ["source", "allowed"] {
+        for set in ["raw", "raw-allowed"] {
             let rule = chain.rule().when(FAMILY, family);
             let own = pair(rule, inner, &format!("{set}{number}"), false);
             chain.push(own.verdict(Verdict::Accept));

@@ -11,6 +11,7 @@ use nft::{DataType, Element, Key, Set, Verdict};
 use crate::input::Key as EndpointKey;
 use crate::intent::Workload;
 
+use super::base::INNER_DESTINATION;
 use super::draft::{Draft, leading};
 use super::plan::In;
 use super::program::program;
@@ -32,18 +33,39 @@ pub(super) struct Placed {
 
 /// The sets and maps that stand still.
 pub(super) fn sets() -> Vec<(In, Set)> {
-    let name = DataType::LinkName;
-    let mut sets = vec![(In::Arp, Set::new("source4", &[name, DataType::Ipv4]))];
-    for (number, family) in [(4, DataType::Ipv4), (6, DataType::Ipv6)] {
-        sets.push((In::Inet, Set::new(&format!("source{number}"), &[name, family])));
-        let allowed = Set::new(&format!("allowed{number}"), &[name, family]).with_ranges();
-        sets.push((In::Inet, allowed));
-        sets.push((In::Inet, senders(number == 4)));
+    let mut sets = vec![(In::Arp, own_sources(true)[0].clone())];
+    for is_ipv4 in [true, false] {
+        let own = own_sources(is_ipv4).into_iter().chain(allowed_sources(is_ipv4));
+        sets.extend(own.map(|set| (In::Inet, set)));
+        sets.push((In::Inet, senders(is_ipv4)));
     }
     for lane in lanes() {
-        sets.push((In::Inet, Set::new(&lane.prefix(), &[name]).to_verdicts()));
+        sets.push((In::Inet, Set::new(&lane.prefix(), &[DataType::LinkName]).to_verdicts()));
     }
     sets
+}
+
+/// The sets of pairs of an interface and an address of its own: as source of a packet, and as bytes
+/// elsewhere in it. For `nft` these are of two types, and a ruleset that it lists can be loaded
+/// again only if each set is asked for its own.
+fn own_sources(is_ipv4: bool) -> [Set; 2] {
+    let (number, [typed, raw]) = source_fields(is_ipv4);
+    [Set::new(&format!("source{number}"), &typed), Set::new(&format!("raw{number}"), &raw)]
+}
+
+/// The same for networks that it may use beside its own addresses.
+fn allowed_sources(is_ipv4: bool) -> [Set; 2] {
+    let (number, [typed, raw]) = source_fields(is_ipv4);
+    let sets = [(format!("allowed{number}"), typed), (format!("raw-allowed{number}"), raw)];
+    sets.map(|(name, fields)| Set::new(&name, &fields).with_ranges())
+}
+
+fn source_fields(is_ipv4: bool) -> (u8, [[DataType; 2]; 2]) {
+    let [at4, at6] = INNER_DESTINATION;
+    let (number, typed, offset) =
+        if is_ipv4 { (4, DataType::Ipv4, at4) } else { (6, DataType::Ipv6, at6) };
+    let raw = DataType::Transport { offset, n_bytes: typed.n_bytes() };
+    (number, [typed, raw].map(|field| [DataType::LinkName, field]))
 }
 
 /// The map from the addresses of workloads to what they may send.
@@ -247,20 +269,15 @@ impl Placed {
         let name = Key::link_name(&self.interface);
         let mut found = Vec::new();
         for net in &self.sources {
-            let (number, family, full) =
-                if net.is_ipv4() { (4, DataType::Ipv4, 32) } else { (6, DataType::Ipv6, 128) };
-            let fields = [DataType::LinkName, family];
+            let is_ipv4 = net.is_ipv4();
+            let is_own = net.prefix_len() == if is_ipv4 { 32 } else { 128 };
             let key = Key::concatenation(&[name.clone(), Key::prefix(IpNet::from(*net))]);
-            if net.prefix_len() < full {
-                let set = Set::new(&format!("allowed{number}"), &fields).with_ranges();
-                found.push((In::Inet, set, Element::member(key)));
-                continue;
+            let sets = if is_own { own_sources(is_ipv4) } else { allowed_sources(is_ipv4) };
+            if is_own && is_ipv4 {
+                found.push((In::Arp, sets[0].clone(), Element::member(key.clone())));
             }
-            let set = Set::new(&format!("source{number}"), &fields);
-            found.push((In::Inet, set.clone(), Element::member(key.clone())));
-            if net.is_ipv4() {
-                found.push((In::Arp, set, Element::member(key)));
-            }
+            let member = |set| (In::Inet, set, Element::member(key.clone()));
+            found.extend(sets.map(member));
         }
         for (lane, chain) in &self.programs {
             let set = Set::new(&lane.prefix(), &[DataType::LinkName]).to_verdicts();
