@@ -7,7 +7,7 @@ use clap::{Parser, ValueEnum};
 use net::Cidr;
 use policy::render::Counters;
 
-use crate::filter::settings::Telling;
+use crate::filter::settings::Options;
 
 /// What the rules of policies count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,20 +58,24 @@ pub(crate) struct Arguments {
     /// Records no denied packets: `margay drops` has nothing to tell then
     #[arg(long, env = "MARGAY_NO_DROPS")]
     pub(crate) no_drops: bool,
+    /// Lets other programs change and remove the tables of the packet filter, which are put right
+    /// then; otherwise nobody but the agent can while it runs, on Linux 6.9 and later
+    #[arg(long, env = "MARGAY_SHARED_TABLES")]
+    pub(crate) shared_tables: bool,
     /// Serves the socket on standard input, for the supervisor of this process number
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) dataplane: Option<i32>,
 }
 
 impl Arguments {
-    /// What the packet filter tells of the packets that it meets.
-    pub(crate) fn telling(&self) -> Telling {
+    /// How the packet filter is made.
+    pub(crate) fn filter(&self) -> Options {
         let counters = match self.counters {
             Counting::None => Counters::None,
             Counting::Denials => Counters::Denials,
             Counting::All => Counters::All,
         };
-        Telling { counters, has_drops: !self.no_drops }
+        Options { counters, has_drops: !self.no_drops, is_owned: !self.shared_tables }
     }
 
     /// The node's name in the datastore.

@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
         state: arguments.state_dir.clone(),
         agent_socket: Some(supervisor::socket(&arguments.run_dir)),
         reserve: arguments.reserve,
-        telling: arguments.telling(),
+        filter: arguments.filter(),
     };
     let node = Arc::new(Node::open(&settings, store)?);
     let known = node.known();
@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments, parent_expected: i32) -> Result<(), Err
     }
     follow_links(&node)?;
     audit_filter(&node)?;
-    if settings.telling.has_drops {
+    if settings.filter.has_drops {
         drops::start(&node)?;
     }
     let follower = Arc::clone(&node);

@@ -8,6 +8,7 @@ pub(crate) mod audit;
 mod commit;
 mod isolate;
 mod netfilter;
+mod owner;
 mod partly;
 pub(crate) mod settings;
 #[cfg(test)]
@@ -48,6 +49,10 @@ const OWN_MAX: usize = 1024;
 pub(crate) struct FilterTable<K = Nft> {
     kernel: K,
     settings: Settings,
+    /// Whether our tables may be such that nobody else can change them.
+    is_owner: bool,
+    /// Whether the kernel lets tables have an owner and outlive it.
+    knows_owners: bool,
     /// What the kernel holds; none if it has to be installed.
     installed: Option<Renderer>,
     /// What could not be carried out, and stands as before: by object, in words.
@@ -97,6 +102,8 @@ impl<K: Netfilter> FilterTable<K> {
         Self {
             kernel,
             settings,
+            is_owner: false,
+            knows_owners: true,
             installed: None,
             refused: BTreeMap::new(),
             causes: BTreeMap::new(),
@@ -196,7 +203,10 @@ impl<K: Netfilter> FilterTable<K> {
     /// Whether our tables are there; who cannot look does not say that they are gone.
     fn stands(&mut self) -> bool {
         let present = self.kernel.tables();
-        present.map_or(true, |present| tables().iter().all(|ours| present.contains(ours)))
+        present.map_or(true, |present| {
+            let is_awake = |id: &TableId| present.iter().any(|it| it.id == *id && !it.is_dormant);
+            tables().iter().all(|ours| is_awake(&ours.id))
+        })
     }
 
     /// What the kernel's filter lacks of an interface with these addresses, in words.
@@ -204,19 +214,9 @@ impl<K: Netfilter> FilterTable<K> {
         if !self.stands() {
             return Ok(vec![format!("the table {TABLE} of the packet filter is missing")]);
         }
-        let mut faults = Vec::new();
-        let [inet, _] = tables();
-        let sets = self.kernel.sets(&inet.id)?;
-        for (name, key) in policy::render::places(interface, addresses) {
-            let is_there = match sets.iter().find(|set| set.name == name) {
-                Some(set) => self.kernel.elements(&inet.id, set)?.iter().any(|it| it.key == key),
-                None => false,
-            };
-            if !is_there {
-                faults.push(format!("the packet filter does not know {interface} ({name})"));
-            }
-        }
-        Ok(faults)
+        let unknown = self.unknown(policy::render::places(interface, addresses))?.into_iter();
+        let said = |(name, _)| format!("the packet filter does not know {interface} ({name})");
+        Ok(unknown.map(said).collect())
     }
 
     /// Makes the kernel's filter the wanted one, at one moment. Something that the kernel
@@ -250,15 +250,25 @@ impl<K: Netfilter> FilterTable<K> {
     }
 
     fn install(&mut self, wanted: Wanted<'_>) -> Result<()> {
-        let mut renderer = Renderer::new(self.settings.clone());
+        let mut renderer = self.renderer();
         self.refused.clear();
         self.causes.clear();
         let _turn = turn();
+        if std::mem::take(&mut self.is_owner) {
+            self.kernel.disown()?;
+        }
+        if self.is_done_by_owner(wanted.intent)? {
+            return Ok(());
+        }
         let present = self.ask(K::tables)?;
         let mut change = renderer.replace(wanted.intent, wanted.around, &present);
         let limits = std::mem::take(&mut change.refused);
         match self.take(&change.steps, PATIENT) {
             Ok(()) => renderer.committed(change),
+            Err((_, Setback::Refused(error))) if self.lacks_owners(&error) => {
+                self.knows_owners = false;
+                return self.install(wanted);
+            }
             Err((_, Setback::Refused(_))) => self.install_in_pieces(&mut renderer, &wanted)?,
             Err((_, lost)) => return Err(lost.into()),
         }
@@ -268,6 +278,7 @@ impl<K: Netfilter> FilterTable<K> {
         self.is_owing = false;
         self.vouched = None;
         self.is_repaired |= std::mem::take(&mut self.is_lost);
+        self.own(&renderer);
         self.installed = Some(renderer);
         Ok(())
     }
@@ -313,7 +324,10 @@ impl<K: Netfilter> FilterTable<K> {
     /// in it stays. For a node that knows only its own part.
     pub(crate) fn apply_partly(&mut self, wanted: Wanted<'_>, absent: &Absent) -> Result<()> {
         self.installed = None;
-        let renderer = Renderer::new(self.settings.clone());
+        if self.is_done_by_owner(wanted.intent)? {
+            return Ok(());
+        }
+        let renderer = Renderer::new(Settings { is_owned: false, ..self.settings.clone() });
         if self.stands() {
             let ruleset = renderer.whole(wanted.intent, wanted.around);
             let present = self.ask(partly::read)?;

@@ -30,7 +30,7 @@ use crate::drops::Drops;
 use crate::endpoint_status::{EndpointStatus, InForce};
 use crate::features::Kernel;
 use crate::filter::audit::{self, Audit};
-use crate::filter::settings::{Telling, settings as settings_of};
+use crate::filter::settings::{Options, settings as settings_of};
 use crate::filter::{Absent, FilterTable, Wanted};
 use crate::finding::Finding;
 use crate::foreign::{self, Foreign, World};
@@ -66,7 +66,7 @@ pub(crate) struct Settings {
     /// How many addresses of each family to hold for times without a datastore.
     pub(crate) reserve: usize,
     /// What the packet filter tells.
-    pub(crate) telling: Telling,
+    pub(crate) filter: Options,
 }
 
 /// A node.
@@ -112,7 +112,7 @@ pub(crate) struct Node {
     /// What other programs' tables of the packet filter drop.
     foreign: Mutex<Foreign>,
     pub(crate) kernel: Kernel,
-    pub(crate) telling: Telling,
+    pub(crate) filter_options: Options,
 }
 
 /// What the kernel should hold, and what holds it.
@@ -130,7 +130,7 @@ pub(crate) struct Dataplane {
     pub(crate) networks: Option<Networks>,
     findings: Vec<Finding>,
     pub(crate) parameters: Parameters,
-    telling: Telling,
+    filter_options: Options,
     grief: Grief,
     pub(crate) trials: Trials,
     /// Revisions of our own writes that the watch has not delivered yet: what it delivers before
@@ -191,7 +191,7 @@ impl Node {
         let dataplane = Dataplane {
             inputs,
             routes: RouteTable::new(Netlink::in_netns(&here)?),
-            filter: FilterTable::new(&here, settings_of(&parameters.config, settings.telling))?,
+            filter: FilterTable::new(&here, settings_of(&parameters.config, settings.filter))?,
             changed: Changed { routes: true, filter: true, settings: true },
             overlay: Overlay::of(&records),
             memory: Memory::new(&settings.name),
@@ -199,7 +199,7 @@ impl Node {
             networks: None,
             findings: Vec::new(),
             parameters,
-            telling: settings.telling,
+            filter_options: settings.filter,
             grief: Grief::new(&settings.state),
             trials: Trials::read(&settings.state, &settings.name, &store.describe(), &events),
             ahead: BTreeMap::new(),
@@ -237,7 +237,7 @@ impl Node {
             nobodys: Mutex::new(BTreeMap::new()),
             foreign: Mutex::new(Foreign::default()),
             kernel: Kernel::default(),
-            telling: settings.telling,
+            filter_options: settings.filter,
             drops: Drops::default(),
         })
     }
@@ -750,7 +750,7 @@ impl Dataplane {
         // Closed before reachable: the filter knows a sandbox before any route leads to it.
         let is_set = changed.settings && self.parameters.take(self.inputs.settings());
         if is_set {
-            self.filter.set(settings_of(&self.parameters.config, self.telling));
+            self.filter.set(settings_of(&self.parameters.config, self.filter_options));
         }
         if changed.filter || changed.settings {
             let dirty = self.inputs.flush_policy();

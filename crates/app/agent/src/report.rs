@@ -29,7 +29,7 @@ pub(crate) fn answer(node: &Node, inquiry: &Inquiry) -> Reply {
                 if wanted.counts { drops::unrecorded(&drops) } else { BTreeMap::new() };
             let epoch = node.health.started.duration_since(UNIX_EPOCH).unwrap_or_default();
             let epoch = u64::try_from(epoch.as_millis()).unwrap_or_default();
-            let (node, is_off) = (node.name.clone(), !node.telling.has_drops);
+            let (node, is_off) = (node.name.clone(), !node.filter_options.has_drops);
             reply(&report::Drops { node, epoch, drops, is_off, lost, unrecorded })
         }
         Inquiry::Strangers => {

@@ -25,7 +25,7 @@ use store::settings::{Datastore, EtcdSettings};
 
 use crate::addresses::unavailable;
 use crate::disk::Unwritable;
-use crate::filter::settings::Telling;
+use crate::filter::settings::Options;
 use crate::node::{Node, Settings};
 use crate::notes;
 use crate::sandboxes::Addition;
@@ -141,7 +141,7 @@ pub(crate) fn directly(question: &Question, netns: Option<OwnedFd>) -> Result<Re
         state: state.clone(),
         agent_socket: None,
         reserve: 0,
-        telling: Telling::default(),
+        filter: Options::default(),
     };
     let failed = |error: crate::node::Error| match error {
         crate::node::Error::Store(error) => unavailable(&error.into()),

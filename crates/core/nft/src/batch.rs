@@ -75,7 +75,9 @@ impl Batch {
 
     /// Empties a table whether it exists or not, which leaves it there with nothing in it.
     pub fn reset_table(&mut self, table: &Table) {
-        self.add_table(table);
+        // So that there is one to delete, whatever it is like.
+        let attempt = format!("add {}", table.id);
+        self.put(NEW_TABLE, CREATE, &table.id, attempt, |body| body.text(1, &table.id.name));
         self.delete_table(&table.id);
         self.add_table(table);
     }

@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use nft::Batch;
+use nft::{Batch, Table};
 
 use crate::input::{Key, PolicyId};
 use crate::intent::{Directions, Dirty, Intent, SetChange};
@@ -194,9 +194,7 @@ impl Renderer {
     }
 
     fn step(&self, part: Part, fill: impl FnOnce(&mut Transaction)) -> Step {
-        let mut transaction = Transaction::new(&self.settings.table);
-        fill(&mut transaction);
-        Step { batch: transaction.batch, waits: false, part }
+        Step::with(self.tables(), part, fill)
     }
 
     /// What leads to an intent from the one that stands, where they differ by what is dirty.
@@ -431,6 +429,14 @@ impl Renderer {
             pieces.push(Dirty { hosts, ..Dirty::default() });
         }
         pieces
+    }
+}
+
+impl Step {
+    fn with(tables: [Table; 2], part: Part, fill: impl FnOnce(&mut Transaction)) -> Self {
+        let mut transaction = Transaction::new(tables);
+        fill(&mut transaction);
+        Self { batch: transaction.batch, waits: false, part }
     }
 }
 

@@ -34,6 +34,7 @@ const WITHOUT_BARRIER: Duration = Duration::from_millis(50);
 /// Reads and changes the ruleset of the namespace it was opened in.
 pub struct Nft {
     socket: Socket,
+    netns: Option<Netns>,
 }
 
 impl fmt::Debug for Nft {
@@ -45,12 +46,20 @@ impl fmt::Debug for Nft {
 impl Nft {
     /// Opens a socket in the namespace of the calling thread. Owned tables belong to it.
     pub fn open() -> Result<Self> {
-        Ok(Self { socket: Socket::open(NETFILTER, None, &[])? })
+        Ok(Self { socket: Socket::open(NETFILTER, None, &[])?, netns: None })
     }
 
     /// Opens a socket that lives in `netns`, wherever it is used.
     pub fn in_netns(netns: &Netns) -> Result<Self> {
-        Ok(Self { socket: Socket::open(NETFILTER, Some(netns), &[])? })
+        let socket = Socket::open(NETFILTER, Some(netns), &[])?;
+        Ok(Self { socket, netns: Some(netns.clone()) })
+    }
+
+    /// Takes another socket: tables that belonged to the one before belong to nobody, and stay if
+    /// they are persistent.
+    pub fn disown(&mut self) -> Result<()> {
+        self.socket = Socket::open(NETFILTER, self.netns.as_ref(), &[])?;
+        Ok(())
     }
 
     /// Commits a transaction: all of it, or nothing.

@@ -139,11 +139,11 @@ impl<K: Netfilter> FilterTable<K> {
         match renderer.standing(&present) {
             Standing { own: Some(true), meanwhile } => {
                 if meanwhile.is_some() {
-                    self.step(other.silenced())?;
+                    self.step(other.silenced(&present))?;
                 }
                 self.lay(&mut other, wanted, meanwhile.is_some())?;
                 self.step(other.woken())?;
-                self.step(renderer.silenced().waiting())?;
+                self.step(renderer.silenced(&present).waiting())?;
                 self.lay(renderer, wanted, true)?;
             }
             Standing { meanwhile: Some(true), .. } => self.lay(renderer, wanted, false)?,
@@ -155,7 +155,7 @@ impl<K: Netfilter> FilterTable<K> {
             }
         }
         self.step(renderer.woken())?;
-        self.step(other.silenced().waiting())?;
+        self.step(other.silenced(&present).waiting())?;
         self.step(other.removed().waiting())
     }
 

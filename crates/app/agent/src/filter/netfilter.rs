@@ -10,6 +10,8 @@ use kernel::nft::{Batch, Chain, Element, ListedRule, Nft, Set, Table, TableId};
 pub(crate) trait Netfilter: Debug {
     /// Commits a transaction: all of it, or nothing.
     fn commit(&mut self, batch: &Batch) -> Result<()>;
+    /// Tables that are ours alone are so no more.
+    fn disown(&mut self) -> Result<()>;
     /// The number that grows with every transaction, whoever commits it.
     fn generation(&mut self) -> Result<u32>;
     /// All tables, others' included.
@@ -31,6 +33,10 @@ pub(crate) trait Netfilter: Debug {
 impl Netfilter for Nft {
     fn commit(&mut self, batch: &Batch) -> Result<()> {
         Self::commit(self, batch)
+    }
+
+    fn disown(&mut self) -> Result<()> {
+        Self::disown(self)
     }
 
     fn generation(&mut self) -> Result<u32> {

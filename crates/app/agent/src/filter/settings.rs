@@ -13,26 +13,29 @@ const DENIALS: Listeners = Listeners {
     rate_of_all: Rate { n_packets: 50, per_seconds: 1, burst: 200 },
 };
 
-/// What the filter tells of the packets that it meets.
+/// What the command line says of the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Telling {
+pub(crate) struct Options {
     pub(crate) counters: Counters,
     /// Whether denied packets are recorded.
     pub(crate) has_drops: bool,
+    /// Whether nobody else may change our tables.
+    pub(crate) is_owned: bool,
 }
 
-impl Default for Telling {
+impl Default for Options {
     fn default() -> Self {
-        Self { counters: Counters::Denials, has_drops: true }
+        Self { counters: Counters::Denials, has_drops: true, is_owned: false }
     }
 }
 
 /// The settings of the filter.
-pub(crate) fn settings(config: &Config, telling: Telling) -> Settings {
+pub(crate) fn settings(config: &Config, options: Options) -> Settings {
     Settings {
         table: super::TABLE.to_owned(),
-        counters: telling.counters,
-        denials: telling.has_drops.then_some(DENIALS),
+        counters: options.counters,
+        denials: options.has_drops.then_some(DENIALS),
+        is_owned: options.is_owned,
         ..intent::filter_settings(config)
     }
 }

@@ -4,6 +4,7 @@ mod audit;
 mod bad_objects;
 mod faults;
 mod faulty;
+mod owner;
 mod partly;
 #[expect(dead_code, reason = "the tests of the renderer need more of it")]
 #[path = "../../../../core/policy/src/render/tests/random.rs"]
@@ -13,8 +14,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use intent::{InSync, Inputs};
-use kernel::Netns;
 use kernel::nft::{Batch, ElementValue, Nft, TableFamily, Verdict};
+use kernel::{Errno, Netns};
 use model::resource::Action;
 use net::{Cidr, Protocol};
 use policy::input::{PolicyId, PolicyKind};
@@ -46,6 +47,13 @@ fn proof() -> InSync {
 
 fn filter(netns: &Netns) -> FilterTable<Faulty> {
     FilterTable::over(Faulty::new(Nft::in_netns(netns).unwrap()), Settings::default())
+}
+
+/// The same with tables of its own.
+fn owned_filter(netns: &Netns) -> FilterTable<Faulty> {
+    let mut filter = filter(netns);
+    filter.set(Settings { is_owned: true, ..Settings::default() });
+    filter
 }
 
 impl FilterTable<Faulty> {
@@ -163,7 +171,11 @@ fn intent() -> Intent {
 fn clear(nft: &mut Nft) {
     let mut batch = Batch::new();
     nft.tables().unwrap().iter().for_each(|table| batch.delete_table(&table.id));
-    nft.commit(&batch).unwrap();
+    // A process that is being started has a copy of every socket for a moment, an owner's too.
+    while let Err(error) = nft.commit(&batch) {
+        assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// What stands, without what is counted.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nft::{Batch, Chain, Element, Rule, Set, Table, TableFamily, TableId};
+use nft::{Batch, Chain, Element, Rule, Set, Table, TableId};
 
 use crate::intent::{Intent, SetChange};
 
@@ -219,47 +219,37 @@ impl SetPlan {
 /// A transaction that takes the steps.
 pub(super) struct Transaction {
     pub(super) batch: Batch,
-    tables: [TableId; 2],
-    /// Whether tables that are made see no packets yet.
-    pub(super) is_silent: bool,
+    tables: [Table; 2],
 }
 
 impl Transaction {
-    pub(super) fn new(table: &str) -> Self {
-        let tables = [TableFamily::Inet, TableFamily::Arp].map(|it| TableId::new(it, table));
-        Self { batch: Batch::new(), tables, is_silent: false }
+    /// For these tables, as they are made.
+    pub(super) fn new(tables: [Table; 2]) -> Self {
+        Self { batch: Batch::new(), tables }
     }
 
-    /// Our tables see packets no more, or from now on.
-    pub(super) fn silence(&mut self, is_silent: bool) {
-        for id in &self.tables {
-            let table = Table { is_dormant: is_silent, ..Table::new(id.clone()) };
-            self.batch.add_table(&table);
-        }
+    /// Has our tables be as they should, apart from what is in them.
+    pub(super) fn turn(&mut self) {
+        self.tables.iter().for_each(|table| self.batch.add_table(table));
     }
 
     /// Our tables go.
     pub(super) fn remove(&mut self) {
-        for id in &self.tables {
-            self.batch.delete_table(id);
-        }
+        self.tables.iter().for_each(|table| self.batch.delete_table(&table.id));
     }
 
     fn id(&self, table: In) -> TableId {
         let [inet, arp] = &self.tables;
         match table {
-            In::Inet => inet.clone(),
-            In::Arp => arp.clone(),
+            In::Inet => inet.id.clone(),
+            In::Arp => arp.id.clone(),
         }
     }
 }
 
 impl Sink for Transaction {
     fn reset(&mut self) {
-        for id in &self.tables {
-            let table = Table { is_dormant: self.is_silent, ..Table::new(id.clone()) };
-            self.batch.reset_table(&table);
-        }
+        self.tables.iter().for_each(|table| self.batch.reset_table(table));
     }
 
     fn add_set(&mut self, table: In, set: &Set) {

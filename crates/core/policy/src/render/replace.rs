@@ -4,7 +4,7 @@
 //! that moment, so another one is in force until it is done. Both are made while they see no
 //! packets: a table that does is complete, whenever this comes to an end.
 
-use nft::{Table, TableFamily};
+use nft::{Table, TableFamily, TableId};
 
 use crate::intent::{Intent, Workload};
 
@@ -47,10 +47,10 @@ impl Renderer {
             (Some(true), before) => {
                 let mut laid = other.laid(intent, surroundings).steps.into_iter();
                 if before.is_some() {
-                    change.steps.push(other.silenced());
+                    change.steps.push(other.silenced(present));
                     change.steps.extend(laid.next().map(Step::waiting));
                 }
-                change.steps.extend(laid.chain([other.woken(), self.silenced().waiting()]));
+                change.steps.extend(laid.chain([other.woken(), self.silenced(present).waiting()]));
                 let mut own = own;
                 change.steps.extend(own.next().map(Step::waiting));
                 change.steps.extend(own);
@@ -67,7 +67,7 @@ impl Renderer {
                 return change;
             }
         }
-        change.steps.extend([other.silenced().waiting(), other.removed().waiting()]);
+        change.steps.extend([other.silenced(present).waiting(), other.removed().waiting()]);
         change
     }
 
@@ -78,7 +78,8 @@ impl Renderer {
 
     /// One that renders the same for these tables, of which it knows nothing.
     pub fn for_meanwhile(&self) -> Self {
-        Self::new(Settings { table: self.meanwhile(), ..self.settings.clone() })
+        let (table, is_owned) = (self.meanwhile(), false);
+        Self::new(Settings { table, is_owned, ..self.settings.clone() })
     }
 
     /// Everything anew in tables that see no packets, whatever stands in them.
@@ -94,24 +95,42 @@ impl Renderer {
 
     /// Our tables see packets from now on.
     pub fn woken(&self) -> Step {
-        self.silent_step(|it| it.silence(false))
+        self.step(Part::Switch, Transaction::turn)
     }
 
-    /// Our tables see packets no more.
-    pub fn silenced(&self) -> Step {
-        self.silent_step(|it| it.silence(true))
+    /// Our tables see packets no more. The kernel takes that only with what else it knows of them,
+    /// as `present` tells.
+    pub fn silenced(&self, present: &[Table]) -> Step {
+        let tables = self.tables().map(|ours| {
+            let stands = present.iter().find(|it| it.id == ours.id).cloned();
+            Table { is_dormant: true, ..stands.unwrap_or(ours) }
+        });
+        Step::with(tables, Part::Switch, Transaction::turn)
+    }
+
+    /// Our tables, which see packets, are the own of who commits this: nobody else may change them
+    /// from now on. While they are, the kernel does not let them be silenced.
+    pub fn owned(&self) -> Step {
+        let tables = self.tables().map(|table| Table { is_owned: true, ..table });
+        Step::with(tables, Part::Switch, Transaction::turn)
     }
 
     /// Our tables go.
     pub fn removed(&self) -> Step {
-        self.silent_step(Transaction::remove)
+        self.step(Part::Switch, Transaction::remove)
+    }
+
+    /// Our tables as they are made. Those that are to be owned stay when their owner goes.
+    pub(super) fn tables(&self) -> [Table; 2] {
+        [TableFamily::Inet, TableFamily::Arp].map(|family| {
+            let id = TableId::new(family, &self.settings.table);
+            Table { is_persistent: self.settings.is_owned, ..Table::new(id) }
+        })
     }
 
     fn silent_step(&self, fill: impl FnOnce(&mut Transaction)) -> Step {
-        self.step(Part::Switch, |it| {
-            it.is_silent = true;
-            fill(it);
-        })
+        let tables = self.tables().map(|table| Table { is_dormant: true, ..table });
+        Step::with(tables, Part::Switch, fill)
     }
 }
 

@@ -13,6 +13,8 @@ use crate::interfaces::Interfaces;
 pub struct Settings {
     /// The table's name, in each family.
     pub table: String,
+    /// Whether nobody else may change the tables once they are made.
+    pub is_owned: bool,
     /// What the names of workloads' interfaces begin with.
     pub interface_prefixes: Vec<String>,
     /// What becomes of a workload's packets to this host that its policies allow.
@@ -72,6 +74,7 @@ impl Default for Settings {
         let with = |own: [Failsafe; 2]| own.into_iter().chain(both.clone()).collect();
         Self {
             table: "margay".to_owned(),
+            is_owned: false,
             interface_prefixes: vec!["cali".to_owned()],
             endpoint_to_host: EndpointToHost::Drop,
             deny_action: DenyAction::Drop,

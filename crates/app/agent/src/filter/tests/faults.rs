@@ -102,7 +102,7 @@ fn live_with_fault(netns: &Netns, first: usize, expected: &[Ruleset]) -> usize {
     ];
     for (at, (n, errno, is_prompt)) in once.chain(on).enumerate() {
         let how = if (first + at).is_multiple_of(3) { How::Socket } else { How::Named };
-        let mut filter = filter(netns);
+        let mut filter = owned_filter(netns);
         clear(&mut filter.kernel.nft);
         let fault = Fault::From { first, n, errno, how };
         filter.kernel.fault = fault.clone();
@@ -120,7 +120,7 @@ fn live_with_fault(netns: &Netns, first: usize, expected: &[Ruleset]) -> usize {
 fn whatever_fails_is_made_up_for_and_never_opens_anything() {
     const N_WORLDS: usize = 4;
     let Some(netns) = world() else { return };
-    let mut healthy = filter(&netns);
+    let mut healthy = owned_filter(&netns);
     let expected = live(&mut healthy, true);
     let n_operations = healthy.kernel.n_operations;
     assert!(n_operations > 30, "{n_operations}");
@@ -196,7 +196,7 @@ fn changes_at_random_survive_faults_at_random() {
     for seed in 0..5 {
         let mut dice = random::Dice::new(7000 + seed);
         let mut pick = |n: usize| usize::try_from(dice.below(n as u64)).unwrap();
-        let mut faulty = filter(&netns);
+        let mut faulty = owned_filter(&netns);
         clear(&mut faulty.kernel.nft);
         let mut before = random::intent(&mut random::Dice::new(8000 + seed));
         let _ = faulty.go(&Intent::default(), &before, &around);

@@ -130,6 +130,11 @@ impl Netfilter for Faulty {
         Ok(())
     }
 
+    fn disown(&mut self) -> Result<()> {
+        self.next("let our tables go", false)?;
+        self.nft.disown()
+    }
+
     fn generation(&mut self) -> Result<u32> {
         self.next("read the generation of the ruleset", false)?;
         self.nft.generation()
