@@ -155,7 +155,16 @@ impl Cluster {
     /// Ends the agent and takes its tables away.
     pub(super) fn stop(&mut self) -> anyhow::Result<()> {
         self.place.kill_agent();
-        self.run("nft", &["flush", "ruleset"], "").map(drop)
+        let began = Instant::now();
+        // The tables are the agent's alone until the last of its processes has ended.
+        loop {
+            self.run("nft", &["flush", "ruleset"], "")?;
+            if self.run("nft", &["list", "tables"], "")?.is_empty() {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < PATIENCE, "the tables of an agent that was killed stay");
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Starts the agent, in the place of one that runs: on an empty kernel, or on what stands.
