@@ -186,14 +186,15 @@ impl Cluster {
         std::thread::scope(|scope| -> anyhow::Result<Start> {
             let looks = scope.spawn(|| -> anyhow::Result<f64> {
                 let is_ours = |it: &Table| it.id.name == TABLE && it.id.family == TableFamily::Inet;
-                loop {
-                    let present = nft.tables()?;
-                    if present.iter().any(|it| is_ours(it) && !it.is_dormant) {
-                        return Ok(ms(began.elapsed()));
-                    }
-                    ensure!(!is_told.load(Ordering::Acquire), "it was told, but there is no table");
+                // A table that is still being made can show for a moment without its flags: what
+                // counts is since when it has been awake without a break.
+                let mut since = None;
+                while !is_told.load(Ordering::Acquire) {
+                    let is_awake = nft.tables()?.iter().any(|it| is_ours(it) && !it.is_dormant);
+                    since = is_awake.then(|| since.unwrap_or_else(|| ms(began.elapsed())));
                     std::thread::sleep(LOOK);
                 }
+                since.context("it was told, but there is no table")
             });
             self.place.spawn_agent(None)?;
             let told = until_told(&mut following, wanted);
